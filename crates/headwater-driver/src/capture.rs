@@ -5,13 +5,16 @@
 //! the end.
 //!
 //! What a thread may call meanwhile depends on the modes. A *potentially unsafe* call (plain alloc and free, pinned host
-//! memory, event query and synchronise, stream synchronise) is illegal, fails and invalidates the captures concerned when
+//! memory, event and stream query and synchronise) is illegal, fails whatever its arguments, and invalidates the captures
+//! concerned when
 //! - the calling thread's mode is `Global` and any thread has a capture begun in `Global` mode, or
 //! - the calling thread's mode is `Global` or `ThreadLocal` and this thread has a capture begun in `Global` or
 //!   `ThreadLocal` mode.
 //!
-//! In `Relaxed` thread mode it is legal. A thread's mode is `Global` until exchanged. Virtual memory calls, event
-//! create, record on other streams and memory info are legal always (measured on an H200).
+//! In `Relaxed` thread mode it is legal, except query and synchronise of the captured stream itself, which never are. A
+//! thread's mode is `Global` until exchanged. Virtual memory calls, event and stream create and destroy, record on other
+//! streams, module load and memory info are legal always. Anything on the legacy default stream, which would have to order
+//! itself against a captured blocking stream, is illegal in every mode. All measured: docs/cuda-facts.md.
 
 use crate::{CaptureId, DeviceId, Graph, GraphExec, Result, Stream};
 
@@ -43,8 +46,8 @@ pub trait Capture {
     /// Starts capturing `stream`.
     ///
     /// # Errors
-    /// `IllegalInCapture` where the stream is being captured already or is the legacy default stream, which cannot be;
-    /// `InvalidHandle`.
+    /// `IllegalInCapture` where the stream is being captured already (that capture goes on) or is the legacy default stream,
+    /// which cannot be; `InvalidHandle`.
     fn capture_begin(&self, stream: Stream, mode: CaptureMode) -> Result<()>;
 
     /// Whether `stream` is being captured, and by which capture. Legal always.
@@ -55,12 +58,12 @@ pub trait Capture {
     fn capture_status(&self, stream: Stream) -> Result<CaptureStatus>;
 
     /// Ends the capture begun on `stream` and returns its graph. After an error the stream is no longer captured and the
-    /// graph is lost, except where the stream was not capturing or the thread is the wrong one.
+    /// graph is lost, except where the capture was begun on another stream: that one is then invalid and still to be ended.
     ///
     /// # Errors
-    /// `CaptureInvalidated` where an illegal call made it invalid; `IllegalInCapture` where a joined stream was not joined
-    /// back, the capture was begun on another stream, or (modes other than `Relaxed`) by another thread; `InvalidValue`
-    /// or `IllegalInCapture` where the stream is not captured.
+    /// `CaptureInvalidated` where an illegal call made it invalid; `IllegalInCapture` where a joined stream has work and was
+    /// not joined back, the capture was begun on another stream, or (modes other than `Relaxed`) by another thread, or the
+    /// stream is not captured at all.
     fn capture_end(&self, stream: Stream) -> Result<Graph>;
 
     /// Sets the calling thread's mode and returns the former one.
@@ -81,7 +84,7 @@ pub trait Capture {
     /// What the graph's nodes touch is still valid, as for the copies and launches that were captured.
     ///
     /// # Errors
-    /// `InvalidHandle` where one of them does not exist; `IllegalInCapture`.
+    /// `InvalidHandle` where one of them does not exist; `IllegalInCapture` where the stream is being captured.
     unsafe fn graph_launch(&self, exec: GraphExec, stream: Stream) -> Result<()>;
 
     /// Destroys a graph; what was instantiated from it lives on.

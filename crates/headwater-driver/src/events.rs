@@ -34,7 +34,7 @@ pub trait Events {
     ///
     /// # Errors
     /// `InvalidHandle`; `IllegalInCapture` while a capture forbids it, and the capture is lost (also for an event outside
-    /// of it); for an event recorded in a capture always.
+    /// of it); for an event recorded in a capture always; `InvalidValue` where it was recorded in a capture that has ended.
     fn event_query(&self, event: Event) -> Result<bool>;
 
     /// Waits on the host until the work before the recorded point has finished.

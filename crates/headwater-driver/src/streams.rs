@@ -22,7 +22,8 @@ pub trait Streams {
     /// `InvalidValue` where there is no such device.
     fn stream_create(&self, device: DeviceId, options: StreamOptions) -> Result<Stream>;
 
-    /// Destroys a stream made by [`stream_create`](Self::stream_create). Returns at once; work in it still finishes.
+    /// Destroys a stream made by [`stream_create`](Self::stream_create). Returns at once; work in it still finishes; a capture
+    /// begun on it is gone.
     ///
     /// # Errors
     /// `InvalidHandle` where it does not exist (any more), is a default stream, or was adopted and so is not ours.
@@ -48,15 +49,14 @@ pub trait Streams {
     /// Whether all work in the stream has finished.
     ///
     /// # Errors
-    /// `InvalidHandle`; `IllegalInCapture` where the stream, or for the legacy default stream any blocking one, is being
-    /// captured; `DeviceLost`.
+    /// `InvalidHandle`; `IllegalInCapture` while a capture forbids it (also for another stream than the captured one), for a
+    /// captured stream always; `DeviceLost`.
     fn stream_query(&self, stream: Stream) -> Result<bool>;
 
     /// Waits on the host until all work in the stream has finished.
     ///
     /// # Errors
-    /// `InvalidHandle`; `IllegalInCapture` while a capture forbids it (also for another stream than the captured one, and
-    /// the capture is lost); `DeviceLost`.
+    /// As [`stream_query`](Self::stream_query).
     fn stream_synchronize(&self, stream: Stream) -> Result<()>;
 
     /// Makes all later work in `stream` wait on the device for what `event` last recorded. An event that was never
@@ -64,6 +64,7 @@ pub trait Streams {
     ///
     /// # Errors
     /// `InvalidHandle` where one of them does not exist; `IllegalInCapture` where the event was recorded in another
-    /// capture than the one `stream` is in, or where `stream` is captured and the event was recorded outside.
+    /// capture than the one `stream` is in, or where `stream` is captured and the event was recorded outside (the captures are
+    /// then lost); `InvalidValue` where the event was recorded in a capture that has ended.
     fn stream_wait_event(&self, stream: Stream, event: Event) -> Result<()>;
 }

@@ -49,7 +49,8 @@ pub trait VirtualMemory {
     /// a mapping.
     fn handle_map(&self, ptr: DevicePtr, bytes: u64, handle: Handle) -> Result<()>;
 
-    /// Removes the mappings in a range. The range must consist of whole mappings, one or more, without gaps.
+    /// Removes the mappings in a range. The range must consist of whole mappings, one or more, without gaps. (CUDA accepts
+    /// gaps, and the reserved range can then never be freed: measured. So backends refuse them.)
     ///
     /// # Errors
     /// `InvalidValue` where it cuts a mapping, has a gap, or nothing is mapped.
