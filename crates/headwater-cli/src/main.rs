@@ -1,2 +1,28 @@
-//! The command `headwater`.
-fn main() {}
+//! The command `headwater`: arguments in, one library call, a table or JSON lines out.
+
+mod args;
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.command {
+        Command::Info(options) => commands::info::run(options),
+        Command::Conformance(options) => commands::conformance::run(options),
+        Command::Demo(options) => commands::demo::run(options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // `{:#}` puts the whole chain of causes into one line.
+            eprintln!("headwater: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `headwater conformance`: the two suites, on a device of one's choice.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use headwater::{Direct, Opened};
+use headwater_conformance::{CaseReport, Ground, Outcome, Summary, allocator, driver};
+use headwater_driver::Driver;
+use headwater_sim::SimDriver;
+use serde_json::json;
+
+use crate::args::ConformanceOptions;
+use crate::output::json_line;
+
+pub(crate) fn run(options: &ConformanceOptions) -> Result<()> {
+    let (opened, somebody_else) = open_twice(options)?;
+    let json = options.common.json;
+    if !json {
+        let properties = opened.driver.device_properties(opened.device)?;
+        println!("{} on {} ({})", opened.driver.backend(), properties.name, opened.driver.version());
+    }
+    let ground = Ground::new(opened.driver.clone(), somebody_else, opened.device);
+    let filter = options.filter.as_deref();
+    let suites = [
+        ("driver", driver::run_all(&ground, filter, &mut |report| print_report(json, "driver", report))),
+        (
+            "direct",
+            allocator::run_all(&ground, DIRECT, filter, &mut |report| print_report(json, "direct", report)),
+        ),
+    ];
+    for (suite, summary) in &suites {
+        print_summary(json, &opened, suite, summary);
+    }
+    let failed: usize = suites.iter().map(|(_, summary)| summary.failed.len()).sum();
+    let total: usize = suites.iter().map(|(_, summary)| summary.total()).sum();
+    match (failed, total) {
+        (_, 0) => bail!("no conformance case has `{}` in its name", filter.unwrap_or_default()),
+        (0, _) => Ok(()),
+        (failed, total) => bail!("{failed} of {total} conformance cases failed"),
+    }
+}
+
+/// How the allocator suite makes a `direct` allocator.
+const DIRECT: &allocator::Make = &|driver, device, limit_bytes| {
+    Ok(Arc::new(match limit_bytes {
+        Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
+        None => Direct::new(driver, device)?,
+    }))
+};
+
+/// The same machine opened twice: the second opening plays somebody else in the process.
+fn open_twice(options: &ConformanceOptions) -> Result<(Opened, Arc<dyn Driver>)> {
+    let opened = headwater::open(options.common.device)?;
+    let somebody_else: Arc<dyn Driver> = match &opened.sim {
+        // Two devices, so that the cases about several devices have something to show.
+        Some(_) => {
+            let sim = SimDriver::builder().devices(2).build();
+            let view = sim.second_view();
+            let opened = Opened { driver: sim.clone(), sim: Some(sim), ..opened };
+            return Ok((opened, view));
+        }
+        None => headwater::open(options.common.device)?.driver,
+    };
+    Ok((opened, somebody_else))
+}
+
+fn print_report(json: bool, suite: &str, report: &CaseReport) {
+    if !json {
+        return println!("{suite:<7} {report}");
+    }
+    let (outcome, detail) = match &report.outcome {
+        Outcome::Passed => ("passed", None),
+        Outcome::Failed(failure) => ("failed", Some(failure.to_string())),
+        Outcome::NotApplicable(reason) => ("not_applicable", Some((*reason).to_owned())),
+    };
+    json_line(&json!({
+        "suite": suite,
+        "case": report.name,
+        "area": report.area,
+        "outcome": outcome,
+        "detail": detail,
+        "us": report.elapsed.as_micros() as u64,
+    }));
+}
+
+fn print_summary(json: bool, opened: &Opened, suite: &str, summary: &Summary) {
+    if !json {
+        return println!("{suite}: {summary}");
+    }
+    json_line(&json!({
+        "suite": suite,
+        "backend": opened.driver.backend(),
+        "version": opened.driver.version(),
+        "passed": summary.passed,
+        "failed": summary.failed.len(),
+        "not_applicable": summary.not_applicable.len(),
+    }));
+}

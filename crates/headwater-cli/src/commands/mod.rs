@@ -1,0 +1,5 @@
+//! One file a subcommand.
+
+pub(crate) mod conformance;
+pub(crate) mod demo;
+pub(crate) mod info;

@@ -1,0 +1,28 @@
+//! Every allocator passes the suite for allocators on the simulated device, and the device finds nothing wrong with it.
+
+use std::sync::Arc;
+
+use headwater::Direct;
+use headwater_conformance::{Ground, allocator};
+use headwater_driver::DeviceId;
+use headwater_sim::SimDriver;
+
+fn passes(make: &allocator::Make) {
+    let sim = SimDriver::builder().devices(2).build();
+    let ground = Ground::new(sim.clone(), sim.second_view(), DeviceId(0));
+    let summary = allocator::run_all(&ground, make, None, &mut |report| println!("{report}"));
+    assert!(summary.all_passed(), "{summary}: {:#?}", summary.failed);
+    assert!(summary.not_applicable.is_empty(), "{:#?}", summary.not_applicable);
+    assert_eq!(sim.hazards(), []);
+    assert_eq!(sim.leaks(), []);
+}
+
+#[test]
+fn direct_passes() {
+    passes(&|driver, device, limit_bytes| {
+        Ok(Arc::new(match limit_bytes {
+            Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
+            None => Direct::new(driver, device)?,
+        }))
+    });
+}
