@@ -1,9 +1,14 @@
 //! What the command line understands.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 use headwater::DeviceChoice;
+use headwater_trace::replay::Policy;
 
-/// GPU memory manager: see what a device can do, check it, and watch memory being managed.
+use crate::byte_size::ByteSize;
+
+/// GPU memory manager: replay what programs asked for, see where the memory went, check a device.
 #[derive(Debug, Parser)]
 #[command(name = "headwater", version, max_term_width = 110)]
 pub(crate) struct Arguments {
@@ -13,15 +18,19 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// The main job in a minute: replay a real trace, write the report, run streams and a graph, verify every byte
+    Demo(DemoOptions),
+    /// Replay what a program asked for with several policies, side by side
+    Replay(ReplayOptions),
+    /// Write a page that shows where the memory of a program went
+    Report(ReportOptions),
     /// Devices, memory, capabilities, and which backend was chosen and why
     Info(Common),
     /// Check a device and the allocators on it against the conformance suites
     Conformance(ConformanceOptions),
-    /// Allocate, fill, copy back and verify, with timings
-    Demo(Common),
 }
 
-/// Options every subcommand has.
+/// Options of the subcommands that use a device.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// Where to run: auto (CUDA if it works, else simulated), sim, cuda or cuda:N
@@ -33,10 +42,72 @@ pub(crate) struct Common {
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct DemoOptions {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Where to write the report
+    #[arg(short, long, default_value = "headwater-demo.html", value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// How traces are replayed.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Replaying {
+    /// Policy: direct, binned, classic or paged; may be given several times [default: all there are]
+    #[arg(long = "policy", value_name = "POLICY")]
+    pub(crate) policies: Vec<Policy>,
+    /// Where to replay: sim, cuda, cuda:N or auto
+    #[arg(long, default_value = "sim", value_name = "DEVICE")]
+    pub(crate) device: DeviceChoice,
+    /// Reserve at most so much: 40G, 512M or a number of bytes
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) limit: Option<ByteSize>,
+    /// Stop before this event (the first is 0)
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) until: Option<u64>,
+    /// Print one JSON object a line instead of text for people
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplayOptions {
+    /// Files: alloctrace, PyTorch memory snapshots, RMM logs or .hwt
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) replaying: Replaying,
+    /// Also find the smallest limit at which each policy still succeeds
+    #[arg(long, conflicts_with = "limit")]
+    pub(crate) find_limit: bool,
+    /// Write live, allocated, active and reserved bytes over events: CSV, or JSON where FILE ends in .json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReportOptions {
+    /// A file: alloctrace, a PyTorch memory snapshot, an RMM log or .hwt
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) replaying: Replaying,
+    /// Where to write the page [default: the trace's name with .html]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ConformanceOptions {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Run only the cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
+    /// Then run a random program of so many requests on several streams with real kernels, on every allocator
+    #[arg(long, value_name = "REQUESTS", default_value_t = 0)]
+    pub(crate) stress: u64,
+    /// Where the random program comes from: the same seed, the same program
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
 }

@@ -1,8 +1,10 @@
 //! The command `headwater`: arguments in, one library call, a table or JSON lines out.
 
 mod args;
+mod byte_size;
 mod commands;
 mod output;
+mod replaying;
 
 use std::process::ExitCode;
 
@@ -13,9 +15,11 @@ use crate::args::{Arguments, Command};
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.command {
+        Command::Demo(options) => commands::demo::run(options),
+        Command::Replay(options) => commands::replay::run(options),
+        Command::Report(options) => commands::report::run(options),
         Command::Info(options) => commands::info::run(options),
         Command::Conformance(options) => commands::conformance::run(options),
-        Command::Demo(options) => commands::demo::run(options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

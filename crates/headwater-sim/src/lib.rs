@@ -31,6 +31,7 @@
 //! | `work.rs`, `builtin_kernels.rs`, `ptx.rs` | what runs on it |
 //! | `bytes.rs` | memory contents |
 //! | `shadow.rs`, `vector_clock.rs`, `hazards.rs`, `leaks.rs` | what it finds |
+//! | `memory_map.rs` | which addresses have memory behind them, for tools |
 //! | `cost.rs`, `faults.rs` | what calls cost, and which are made to fail |
 //! | `refusal.rs`, `slots.rs` | CUDA's error codes; tables of objects |
 
@@ -48,6 +49,7 @@ mod host_memory;
 mod kernels;
 mod leaks;
 mod machine;
+mod memory_map;
 mod plain_memory;
 mod ptx;
 mod refusal;
@@ -65,5 +67,6 @@ pub use cost::CostModel;
 pub use faults::FaultPlan;
 pub use hazards::{Hazard, Party, Place, Removal, UseKind};
 pub use leaks::{Leak, LeakKind};
+pub use memory_map::MemoryRange;
 pub use sim_driver::SimDriver;
 pub use work::Work;

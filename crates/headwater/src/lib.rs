@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`open`](mod@open) | choosing a device: the real one, or the simulated one |
 //! | [`allocator`] | [`Allocator`], the trait that all allocators share, and [`Request`], what one is asked for |
+//! | [`caching`] | [`CachingAllocator`]: keeps what was given back, by PyTorch's rules |
 //! | [`direct`] | [`Direct`]: no cache, every request is a driver call |
+//! | [`binned`] | [`Binned`]: blocks of fixed sizes, cached by thread |
 //! | [`block`] | [`Block`]: memory that gives itself back when dropped |
 //! | [`device_vec`] | [`DeviceVec`]: a typed buffer with copies to and from host slices |
 //! | [`current_stream`](mod@current_stream) | a current stream per thread and device |
@@ -33,8 +35,11 @@
 //! ```
 
 pub mod adaptors;
+mod address_table;
 pub mod allocator;
+pub mod binned;
 pub mod block;
+pub mod caching;
 mod capture_guard;
 pub mod config;
 pub mod current_stream;
@@ -44,9 +49,12 @@ pub mod error;
 mod human_bytes;
 pub mod open;
 pub mod stats;
+mod thread_cache;
 
 pub use allocator::{Allocator, BlockFacts, Request};
+pub use binned::Binned;
 pub use block::Block;
+pub use caching::CachingAllocator;
 pub use current_stream::{CurrentStream, current_stream};
 pub use device_vec::{DeviceVec, Plain};
 pub use direct::Direct;

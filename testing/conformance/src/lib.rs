@@ -10,6 +10,7 @@
 //! | [`driver`] | the suite for every [`Driver`](headwater_driver::Driver) |
 //! | [`allocator`] | the suite for every allocator |
 //! | [`kernels`] | the test kernels, for the suites, the stress tests and the demo |
+//! | [`stress`] | a random program on several streams that finds premature reuse by its bytes |
 //!
 //! ```
 //! use headwater_conformance::{Ground, driver};
@@ -31,5 +32,6 @@ mod check;
 pub mod driver;
 mod fixtures;
 pub mod kernels;
+pub mod stress;
 
 pub use case::{Case, CaseReport, Failure, Ground, Outcome, Summary};

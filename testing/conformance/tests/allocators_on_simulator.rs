@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use headwater::Direct;
+use headwater::binned::{BinnedOptions, ClassDivisions};
+use headwater::{Binned, Direct};
 use headwater_conformance::{Ground, allocator};
 use headwater_driver::DeviceId;
 use headwater_sim::SimDriver;
@@ -24,5 +25,23 @@ fn direct_passes() {
             Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
             None => Direct::new(driver, device)?,
         }))
+    });
+}
+
+#[test]
+fn binned_passes() {
+    for divisions in [ClassDivisions::One, ClassDivisions::Four, ClassDivisions::Eight] {
+        passes(&move |driver, device, limit_bytes| {
+            let options = BinnedOptions { limit_bytes, divisions, ..BinnedOptions::default() };
+            Ok(Arc::new(Binned::with_options(driver, device, options)?))
+        });
+    }
+}
+
+#[test]
+fn binned_without_thread_caches_passes() {
+    passes(&|driver, device, limit_bytes| {
+        let options = BinnedOptions { limit_bytes, thread_cache_bytes: 0, ..BinnedOptions::default() };
+        Ok(Arc::new(Binned::with_options(driver, device, options)?))
     });
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use headwater::{Direct, Opened};
+use headwater::config::Config;
+use headwater::{CachingAllocator, Direct, Opened};
+use headwater_conformance::stress::{self, StressOptions};
 use headwater_conformance::{CaseReport, Ground, Outcome, Summary, allocator, driver};
 use headwater_driver::Driver;
 use headwater_sim::SimDriver;
@@ -21,13 +23,14 @@ pub(crate) fn run(options: &ConformanceOptions) -> Result<()> {
     }
     let ground = Ground::new(opened.driver.clone(), somebody_else, opened.device);
     let filter = options.filter.as_deref();
-    let suites = [
-        ("driver", driver::run_all(&ground, filter, &mut |report| print_report(json, "driver", report))),
-        (
-            "direct",
-            allocator::run_all(&ground, DIRECT, filter, &mut |report| print_report(json, "direct", report)),
-        ),
-    ];
+    let mut suites =
+        vec![("driver", driver::run_all(&ground, filter, &mut |case| print_case(json, "driver", case)))];
+    for (name, make) in ALLOCATORS {
+        suites.push((
+            name,
+            allocator::run_all(&ground, make, filter, &mut |case| print_case(json, name, case)),
+        ));
+    }
     for (suite, summary) in &suites {
         print_summary(json, &opened, suite, summary);
     }
@@ -35,18 +38,61 @@ pub(crate) fn run(options: &ConformanceOptions) -> Result<()> {
     let total: usize = suites.iter().map(|(_, summary)| summary.total()).sum();
     match (failed, total) {
         (_, 0) => bail!("no conformance case has `{}` in its name", filter.unwrap_or_default()),
-        (0, _) => Ok(()),
+        (0, _) => stress_all(options, &opened),
         (failed, total) => bail!("{failed} of {total} conformance cases failed"),
     }
 }
 
-/// How the allocator suite makes a `direct` allocator.
-const DIRECT: &allocator::Make = &|driver, device, limit_bytes| {
-    Ok(Arc::new(match limit_bytes {
-        Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
-        None => Direct::new(driver, device)?,
-    }))
-};
+/// The allocators, and how the suite makes them.
+const ALLOCATORS: [(&str, &allocator::Make); 2] = [
+    ("direct", &|driver, device, limit_bytes| {
+        Ok(Arc::new(match limit_bytes {
+            Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
+            None => Direct::new(driver, device)?,
+        }))
+    }),
+    ("classic", &|driver, device, limit_bytes| {
+        let allocator = CachingAllocator::new(driver, device, Config::pytorch_rules())?;
+        allocator.set_limit_bytes(limit_bytes);
+        Ok(allocator)
+    }),
+];
+
+/// The random program, on every allocator.
+fn stress_all(options: &ConformanceOptions, opened: &Opened) -> Result<()> {
+    if options.stress == 0 {
+        return Ok(());
+    }
+    for (name, make) in ALLOCATORS {
+        let allocator = make(opened.driver.clone(), opened.device, None)?;
+        let program = StressOptions { steps: options.stress, seed: options.seed, ..StressOptions::default() };
+        let report = stress::run(&allocator, &program)?;
+        if options.common.json {
+            json_line(&json!({
+                "stress": name,
+                "seed": options.seed,
+                "requests": report.requests,
+                "shared": report.shared,
+                "words_checked": report.words_checked,
+                "words_wrong": report.words_wrong,
+            }));
+        } else {
+            println!(
+                "stress {name}: {} requests on {} streams, {} blocks shared, {} words checked, {} wrong (seed {})",
+                report.requests,
+                program.streams,
+                report.shared,
+                report.words_checked,
+                report.words_wrong,
+                options.seed
+            );
+        }
+        if report.words_wrong > 0 {
+            bail!("{name} handed memory out too early: {} words were overwritten", report.words_wrong);
+        }
+    }
+    Ok(())
+}
 
 /// The same machine opened twice: the second opening plays somebody else in the process.
 fn open_twice(options: &ConformanceOptions) -> Result<(Opened, Arc<dyn Driver>)> {
@@ -64,7 +110,7 @@ fn open_twice(options: &ConformanceOptions) -> Result<(Opened, Arc<dyn Driver>)>
     Ok((opened, somebody_else))
 }
 
-fn print_report(json: bool, suite: &str, report: &CaseReport) {
+fn print_case(json: bool, suite: &str, report: &CaseReport) {
     if !json {
         return println!("{suite:<7} {report}");
     }

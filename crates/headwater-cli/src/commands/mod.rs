@@ -3,3 +3,5 @@
 pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod info;
+pub(crate) mod replay;
+pub(crate) mod report;

@@ -1,0 +1,87 @@
+//! Which addresses have device memory behind them now: for tools that draw it.
+
+use headwater_driver::DeviceId;
+
+use crate::machine::{Backing, Machine};
+use crate::sim_driver::SimDriver;
+
+/// Addresses with memory of a device behind them: a plain allocation, or one mapping of a reserved range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemoryRange {
+    /// The first address.
+    pub address: u64,
+    /// How many there are.
+    pub bytes: u64,
+    /// The first address of the plain allocation or of the reserved range that it is part of.
+    pub region: u64,
+    /// The device that the addresses belong to.
+    pub device: DeviceId,
+}
+
+impl SimDriver {
+    /// All device memory that can be used now, in the order of addresses. No driver call.
+    ///
+    /// ```
+    /// use headwater_driver::{DeviceId, PlainMemory};
+    /// # fn main() -> headwater_driver::Result<()> {
+    /// let sim = headwater_sim::SimDriver::new();
+    /// let ptr = sim.mem_alloc(DeviceId(0), 4096)?;
+    /// let there = sim.memory_map();
+    /// assert_eq!((there[0].address, there[0].bytes), (ptr.raw(), 4096));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn memory_map(&self) -> Vec<MemoryRange> {
+        self.machine().memory_map()
+    }
+}
+
+impl Machine {
+    fn memory_map(&self) -> Vec<MemoryRange> {
+        let mut map = Vec::new();
+        for (region, state) in self.space.iter() {
+            let device = state.device;
+            match &state.backing {
+                Backing::Plain(_) => {
+                    map.push(MemoryRange { address: region, bytes: state.bytes, region, device });
+                }
+                Backing::Reserved(mappings) => {
+                    let ranges = mappings.iter().map(|(address, mapping)| MemoryRange {
+                        address: *address,
+                        bytes: mapping.bytes,
+                        region,
+                        device,
+                    });
+                    map.extend(ranges);
+                }
+            }
+        }
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headwater_driver::{PlainMemory, VirtualMemory};
+
+    use super::*;
+
+    #[test]
+    fn the_map_has_plain_memory_and_mappings_and_no_bare_addresses() {
+        let sim = SimDriver::new();
+        let device = DeviceId(0);
+        let page = 2 << 20;
+        let arena = sim.address_reserve(device, 4 * page, 0).unwrap();
+        let handle = sim.handle_create(device, page).unwrap();
+        assert!(sim.memory_map().is_empty());
+        let second = headwater_driver::DevicePtr::new(arena.raw() + page);
+        sim.handle_map(second, page, handle).unwrap();
+        let plain = sim.mem_alloc(device, 512).unwrap();
+        let mapped = MemoryRange { address: second.raw(), bytes: page, region: arena.raw(), device };
+        let alone = MemoryRange { address: plain.raw(), bytes: 512, region: plain.raw(), device };
+        assert_eq!(sim.memory_map(), [alone, mapped]);
+        sim.handle_unmap(device, second, page).unwrap();
+        sim.mem_free(device, plain).unwrap();
+        assert!(sim.memory_map().is_empty());
+    }
+}
