@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Replay(ReplayOptions),
     /// Write a page that shows where the memory of a program went
     Report(ReportOptions),
+    /// How quick the allocators are, beside the C library's malloc
+    Bench(BenchmarkOptions),
     /// Devices, memory, capabilities, and which backend was chosen and why
     Info(Common),
     /// Check a device and the allocators on it against the conformance suites
@@ -110,4 +112,25 @@ pub(crate) struct ConformanceOptions {
     /// Where the random program comes from: the same seed, the same program
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchmarkOptions {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Policy: direct, binned, classic or paged; may be given several times [default: all but direct]
+    #[arg(long = "policy", value_name = "POLICY")]
+    pub(crate) policies: Vec<Policy>,
+    /// Only this benchmark; may be given several times [default: all]
+    #[arg(long = "bench", value_name = "NAME")]
+    pub(crate) benches: Vec<String>,
+    /// Numbers of threads
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub(crate) threads: Vec<usize>,
+    /// Sizes of the pair: 4K,1M or numbers of bytes
+    #[arg(long, value_name = "BYTES,BYTES", value_delimiter = ',')]
+    pub(crate) sizes: Vec<ByteSize>,
+    /// Also write the result as a picture
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }

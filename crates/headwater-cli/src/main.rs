@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => commands::demo::run(options),
         Command::Replay(options) => commands::replay::run(options),
         Command::Report(options) => commands::report::run(options),
+        Command::Bench(options) => commands::bench::run(options),
         Command::Info(options) => commands::info::run(options),
         Command::Conformance(options) => commands::conformance::run(options),
     };

@@ -16,7 +16,7 @@ use crate::output::{grouped, json_line, table};
 impl Replaying {
     /// The policies asked for, or all there are.
     pub(crate) fn policies(&self) -> Vec<Policy> {
-        if self.policies.is_empty() { Policy::available() } else { self.policies.clone() }
+        if self.policies.is_empty() { Policy::ALL.to_vec() } else { self.policies.clone() }
     }
 
     /// The replay that the options describe.

@@ -1,8 +1,10 @@
 //! Which addresses have device memory behind them now: for tools that draw it.
 
+use std::collections::BTreeMap;
+
 use headwater_driver::DeviceId;
 
-use crate::machine::{Backing, Machine};
+use crate::machine::{Backing, Machine, PhysicalId};
 use crate::sim_driver::SimDriver;
 
 /// Addresses with memory of a device behind them: a plain allocation, or one mapping of a reserved range.
@@ -19,7 +21,8 @@ pub struct MemoryRange {
 }
 
 impl SimDriver {
-    /// All device memory that can be used now, in the order of addresses. No driver call.
+    /// All device memory that can be used now, in the order of addresses. No driver call. Memory that is mapped at several
+    /// addresses is shown at the one it was mapped at last, so that the sum is what there is.
     ///
     /// ```
     /// use headwater_driver::{DeviceId, PlainMemory};
@@ -38,24 +41,26 @@ impl SimDriver {
 
 impl Machine {
     fn memory_map(&self) -> Vec<MemoryRange> {
-        let mut map = Vec::new();
+        let mut plain = Vec::new();
+        // By physical memory: when it was mapped, and where.
+        let mut mapped: BTreeMap<PhysicalId, (u64, MemoryRange)> = BTreeMap::new();
         for (region, state) in self.space.iter() {
             let device = state.device;
             match &state.backing {
                 Backing::Plain(_) => {
-                    map.push(MemoryRange { address: region, bytes: state.bytes, region, device });
+                    plain.push(MemoryRange { address: region, bytes: state.bytes, region, device });
                 }
                 Backing::Reserved(mappings) => {
-                    let ranges = mappings.iter().map(|(address, mapping)| MemoryRange {
-                        address: *address,
-                        bytes: mapping.bytes,
-                        region,
-                        device,
-                    });
-                    map.extend(ranges);
+                    for (address, mapping) in mappings {
+                        let range = MemoryRange { address: *address, bytes: mapping.bytes, region, device };
+                        let newest = mapped.entry(mapping.physical).or_insert((mapping.made_at_ns, range));
+                        *newest = (*newest).max((mapping.made_at_ns, range));
+                    }
                 }
             }
         }
+        let mut map: Vec<_> = plain.into_iter().chain(mapped.into_values().map(|(_, range)| range)).collect();
+        map.sort_unstable();
         map
     }
 }
@@ -80,7 +85,10 @@ mod tests {
         let mapped = MemoryRange { address: second.raw(), bytes: page, region: arena.raw(), device };
         let alone = MemoryRange { address: plain.raw(), bytes: 512, region: plain.raw(), device };
         assert_eq!(sim.memory_map(), [alone, mapped]);
-        sim.handle_unmap(device, second, page).unwrap();
+        sim.handle_map(arena, page, handle).unwrap();
+        let again = MemoryRange { address: arena.raw(), ..mapped };
+        assert_eq!(sim.memory_map(), [alone, again], "at the address it was mapped at last");
+        sim.handle_unmap(device, arena, 2 * page).unwrap();
         sim.mem_free(device, plain).unwrap();
         assert!(sim.memory_map().is_empty());
     }

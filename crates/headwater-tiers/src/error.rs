@@ -174,8 +174,10 @@ pub enum TierError {
     },
     /// All tasks wait for each other, and this one is the lowest in priority: it must give back everything it holds and
     /// try again.
-    #[error("{tasks} tasks wait for each other; this one is the lowest in priority and must roll back and try again \
-        (the {rollbacks}. time)")]
+    #[error(
+        "{tasks} tasks wait for each other; this one is the lowest in priority and must roll back and try again \
+        (the {rollbacks}. time)"
+    )]
     RollBack {
         /// How many tasks there are.
         tasks: usize,
@@ -183,14 +185,18 @@ pub enum TierError {
         rollbacks: u32,
     },
     /// Rolling back is not enough: even with nobody else in the way the task's work does not fit.
-    #[error("the work does not fit even with nobody else in the way: it must be split and tried again (the {splits}. time)")]
+    #[error(
+        "the work does not fit even with nobody else in the way: it must be split and tried again (the {splits}. time)"
+    )]
     SplitWork {
         /// How often this task was asked.
         splits: u32,
     },
     /// A task was rolled back and split as often as is allowed.
-    #[error("given up after {rollbacks} rollbacks (rollbacks_max) and {splits} splits (splits_max): give the task more \
-        priority, or the space more capacity_bytes")]
+    #[error(
+        "given up after {rollbacks} rollbacks (rollbacks_max) and {splits} splits (splits_max): give the task more \
+        priority, or the space more capacity_bytes"
+    )]
     GaveUp {
         /// How often it was rolled back.
         rollbacks: u32,

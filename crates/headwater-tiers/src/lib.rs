@@ -10,9 +10,10 @@
 //! | `waiting` | who gets room and when: accounts and one queue, pure; the lock around it; [`Wait`], [`CancelToken`] |
 //! | [`allocation`] | device memory inside reservations, by stream or by thread |
 //! | [`host`] | pinned blocks: pool and multi-block buffers |
+//! | [`disk`] | the spill file of a DISK space: direct I/O with deep queues, checksums, compression |
+//! | [`spill`] | the engine: buffers and tables that move down under pressure and up on use; movers, tasks, figures |
+//! | [`demo`] | a working set larger than the GPU, worked through to the right answer |
 //! | [`clock`], [`error`] | time that tests can move; what can go wrong, with the numbers |
-//!
-//! The disk tier's files and the spill engine build on this: a DISK space has its gauge and its mount here.
 //!
 //! Lock order: a promise, then the book, then a channel. A pool's lock is taken alone, and no lock is held across a driver
 //! call.
@@ -50,12 +51,14 @@
 pub mod allocation;
 mod capture_guard;
 pub mod clock;
+pub mod demo;
 pub mod disk;
 pub mod error;
 pub mod host;
 pub mod manager;
 pub mod reservation;
 pub mod space;
+pub mod spill;
 mod sync;
 pub mod thresholds;
 pub mod tier;
@@ -74,6 +77,7 @@ pub use space::{
     BorrowedStream, DiskConfig, GpuConfig, HostConfig, Listener, News, NotificationChannel, Notifier, Space,
     SpaceUse, StreamPolicy, StreamPool,
 };
+pub use spill::{Spill, SpillBuffer, SpillConfig, SpillFigures, SpillTable, Task};
 pub use thresholds::{Fraction, Thresholds};
 pub use tier::{SpaceId, Tier};
 pub use waiting::{CancelToken, Wait};

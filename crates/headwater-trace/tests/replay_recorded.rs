@@ -60,7 +60,7 @@ fn classic_reserves_what_pytorch_reserved_for_llama_within_a_hundredth_and_a_hal
 fn every_policy_replays_the_bundled_traces_twice_the_same() {
     for name in ["montecarlo", "fsdp_streams"] {
         let Some(trace) = recorded(name) else { continue };
-        for policy in Policy::available() {
+        for policy in Policy::ALL {
             let [one, other] = [replay(policy, &trace), replay(policy, &trace)];
             assert_eq!(one.figures.ooms, 0, "{name} {policy}");
             assert_eq!(one.figures.peak_live_bytes, trace.summary().peak_live_bytes, "{name} {policy}");
@@ -149,7 +149,7 @@ fn reports_show_every_byte_where_it_was() {
         let Some(trace) = recorded(name) else { continue };
         let replay = |policy| Replay::new(policy).until(Some(events)).keep_timeline().keep_placement();
         let run = |policy| replay(policy).run(&trace, &headwater::open(DeviceChoice::Sim).unwrap()).unwrap();
-        let data = report_on(&trace, Policy::available().into_iter().map(run));
+        let data = report_on(&trace, Policy::ALL.into_iter().map(run));
         for policy in &data.policies {
             assert!(!policy.blocks.is_empty());
             walk(policy, events as u32);

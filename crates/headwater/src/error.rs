@@ -56,6 +56,12 @@ pub enum AllocError {
         /// The block's address.
         ptr: DevicePtr,
     },
+    /// The block sleeps: its memory is put away.
+    #[error("the block at {ptr} is asleep: wake it first")]
+    Asleep {
+        /// The block's address.
+        ptr: DevicePtr,
+    },
     /// The stream belongs to another device than the memory.
     #[error("{stream} cannot be used with memory of {device}")]
     WrongDevice {

@@ -7,16 +7,19 @@
 //! | [`caching`] | [`CachingAllocator`]: keeps what was given back, by PyTorch's rules |
 //! | [`direct`] | [`Direct`]: no cache, every request is a driver call |
 //! | [`binned`] | [`Binned`]: blocks of fixed sizes, cached by thread |
+//! | [`graph`] | [`GraphAllocator`], [`GraphPool`]: addresses that stay fixed, for captured graphs |
 //! | [`block`] | [`Block`]: memory that gives itself back when dropped |
 //! | [`device_vec`] | [`DeviceVec`]: a typed buffer with copies to and from host slices |
 //! | [`current_stream`](mod@current_stream) | a current stream per thread and device |
 //! | [`adaptors`] | small allocators around another: limit, failure callback, log |
 //! | [`error`] | [`AllocError`]: what can go wrong, with the numbers |
+//! | [`policy`] | [`Policy`]: the allocators by name |
 //! | [`config`] | settings, from code and from the environment |
 //! | [`stats`] | what is counted, and how it adds up |
 //!
-//! Everything here talks to a device through [`headwater_driver::Driver`], does no file I/O and never waits for a whole
-//! device on its own account.
+//! Everything here talks to a device through [`headwater_driver::Driver`] and does no file I/O. No request and no give-back
+//! waits for a whole device. One thing does: giving back the memory of graphs whose launches cannot be seen from here
+//! (`graph`, a closed pool), because nothing else says when they have finished.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,8 +49,10 @@ pub mod current_stream;
 pub mod device_vec;
 pub mod direct;
 pub mod error;
+pub mod graph;
 mod human_bytes;
 pub mod open;
+pub mod policy;
 pub mod stats;
 mod thread_cache;
 
@@ -59,5 +64,7 @@ pub use current_stream::{CurrentStream, current_stream};
 pub use device_vec::{DeviceVec, Plain};
 pub use direct::Direct;
 pub use error::{AllocError, OutOfMemoryReport};
+pub use graph::{GraphAllocator, GraphPool};
 pub use human_bytes::HumanBytes;
 pub use open::{DeviceChoice, OpenError, Opened, open};
+pub use policy::{Policy, UnknownPolicy};

@@ -19,9 +19,8 @@ fn mixed(random: &mut u64) -> u64 {
 
 /// Each thread has its own stream and the per-thread default stream, takes blocks of others to give back, and sometimes makes
 /// another stream use what it gives back. Work is queued on every block by the thread that gets it.
-#[test]
-fn threads_that_give_back_for_each_other_race_with_nobody() {
-    let bench = Bench::with_memory("backing:classic,memory_limit:400M", 512 * MIB);
+fn threads_give_back_for_each_other(settings: &str) {
+    let bench = Bench::with_memory(settings, 512 * MIB);
     let passed_on: Mutex<Vec<DevicePtr>> = Mutex::new(Vec::new());
     let streams: Vec<Stream> = (0..6).map(|_| bench.stream()).collect();
     let done = AtomicBool::new(false);
@@ -102,4 +101,16 @@ fn threads_that_give_back_for_each_other_race_with_nobody() {
     }
     assert_eq!(bench.reserved_bytes(), 0);
     assert_eq!(bench.allocator.stats().allocation.all.current, 0);
+}
+
+#[test]
+fn threads_that_give_back_for_each_other_race_with_nobody() {
+    threads_give_back_for_each_other("backing:classic,memory_limit:400M");
+}
+
+#[test]
+fn they_race_with_nobody_in_the_paged_backing() {
+    for _ in 0..3 {
+        threads_give_back_for_each_other("backing:paged,memory_limit:400M");
+    }
 }

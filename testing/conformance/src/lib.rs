@@ -10,6 +10,7 @@
 //! | [`driver`] | the suite for every [`Driver`](headwater_driver::Driver) |
 //! | [`allocator`] | the suite for every allocator |
 //! | [`kernels`] | the test kernels, for the suites, the stress tests and the demo |
+//! | [`graph_stress`] | graphs launched again and again while other memory comes and goes, with the figures |
 //! | [`stress`] | a random program on several streams that finds premature reuse by its bytes |
 //!
 //! ```
@@ -31,6 +32,7 @@ pub mod case;
 mod check;
 pub mod driver;
 mod fixtures;
+pub mod graph_stress;
 pub mod kernels;
 pub mod stress;
 

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use headwater::config::Config;
 use headwater::stats::{DeviceStats, Differences};
-use headwater::{AllocError, Allocator, BlockFacts, CachingAllocator, Direct, Request};
+use headwater::{AllocError, Allocator, BlockFacts, CachingAllocator, Policy, Request};
 use headwater_conformance::stress::{StressOptions, run};
 use headwater_driver::{DeviceId, DevicePtr, Driver, Stream};
 use headwater_sim::SimDriver;
 
-fn finds_nothing(make: impl Fn(Arc<dyn Driver>) -> Arc<dyn Allocator>) {
+fn finds_nothing(policy: Policy) {
     for seed in 1..=3 {
         let sim = SimDriver::new();
         let options = StressOptions { steps: 600, seed, ..StressOptions::default() };
-        let report = run(&make(sim.clone()), &options).unwrap();
+        let allocator = policy.build(sim.clone(), DeviceId(0), None).expect("the policy builds");
+        let report = run(&allocator, &options).expect("the program runs");
+        drop(allocator);
         assert_eq!(report.words_wrong, 0, "seed {seed}");
         assert_eq!(report.requests, 600);
         assert!(report.shared > 100, "seed {seed}: {} blocks were shared", report.shared);
@@ -24,14 +26,22 @@ fn finds_nothing(make: impl Fn(Arc<dyn Driver>) -> Arc<dyn Allocator>) {
 
 #[test]
 fn direct_reuses_nothing_too_early() {
-    finds_nothing(|driver| Arc::new(Direct::new(driver, DeviceId(0)).unwrap()));
+    finds_nothing(Policy::Direct);
+}
+
+#[test]
+fn binned_reuses_nothing_too_early() {
+    finds_nothing(Policy::Binned);
 }
 
 #[test]
 fn classic_reuses_nothing_too_early() {
-    finds_nothing(|driver| {
-        CachingAllocator::new(driver, DeviceId(0), Config::parse("backing:classic").unwrap()).unwrap()
-    });
+    finds_nothing(Policy::Classic);
+}
+
+#[test]
+fn paged_reuses_nothing_too_early() {
+    finds_nothing(Policy::Paged);
 }
 
 /// An allocator that forgets who else uses a block.

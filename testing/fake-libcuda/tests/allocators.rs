@@ -2,17 +2,16 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::Fake;
-use headwater::Direct;
+use headwater::Policy;
 use headwater_conformance::{Ground, Outcome, allocator};
 use headwater_driver::DeviceId;
 
-fn passes(make: &allocator::Make) {
+fn passes(policy: Policy) {
+    let make = move |driver, device, limit_bytes| policy.build(driver, device, limit_bytes);
     let fake = Fake::fresh();
     let ground = Ground::new(fake.open_backend(), fake.open_backend(), DeviceId(0));
-    let summary = allocator::run_all(&ground, make, None, &mut |report| {
+    let summary = allocator::run_all(&ground, &make, None, &mut |report| {
         if !matches!(report.outcome, Outcome::Passed) {
             println!("{report}");
         }
@@ -26,10 +25,20 @@ fn passes(make: &allocator::Make) {
 
 #[test]
 fn direct_passes() {
-    passes(&|driver, device, limit_bytes| {
-        Ok(Arc::new(match limit_bytes {
-            Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
-            None => Direct::new(driver, device)?,
-        }))
-    });
+    passes(Policy::Direct);
+}
+
+#[test]
+fn binned_passes() {
+    passes(Policy::Binned);
+}
+
+#[test]
+fn classic_passes() {
+    passes(Policy::Classic);
+}
+
+#[test]
+fn paged_passes() {
+    passes(Policy::Paged);
 }

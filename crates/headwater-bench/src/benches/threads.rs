@@ -96,7 +96,7 @@ fn measure(
     // Long enough that the moments in which threads wake up and end do not count.
     let calls = effort.operations(contestant.is_slow()) * 20;
     let mut seen = Seen::default();
-    for _ in 0..effort.rounds().div_ceil(4) {
+    for _ in 0..effort.rounds() {
         let start = Barrier::new(threads);
         let start = &start;
         let spans = std::thread::scope(|scope| {

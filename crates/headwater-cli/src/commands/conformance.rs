@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use headwater::config::Config;
-use headwater::{CachingAllocator, Direct, Opened};
+use headwater::{HumanBytes, Opened, Policy};
 use headwater_conformance::stress::{self, StressOptions};
-use headwater_conformance::{CaseReport, Ground, Outcome, Summary, allocator, driver};
+use headwater_conformance::{CaseReport, Ground, Outcome, Summary, allocator, driver, graph_stress};
 use headwater_driver::Driver;
 use headwater_sim::SimDriver;
 use serde_json::json;
@@ -25,11 +24,10 @@ pub(crate) fn run(options: &ConformanceOptions) -> Result<()> {
     let filter = options.filter.as_deref();
     let mut suites =
         vec![("driver", driver::run_all(&ground, filter, &mut |case| print_case(json, "driver", case)))];
-    for (name, make) in ALLOCATORS {
-        suites.push((
-            name,
-            allocator::run_all(&ground, make, filter, &mut |case| print_case(json, name, case)),
-        ));
+    for policy in Policy::ALL {
+        let make = move |driver, device, limit_bytes| policy.build(driver, device, limit_bytes);
+        let mut print = |case: &CaseReport| print_case(json, policy.name(), case);
+        suites.push((policy.name(), allocator::run_all(&ground, &make, filter, &mut print)));
     }
     for (suite, summary) in &suites {
         print_summary(json, &opened, suite, summary);
@@ -43,28 +41,14 @@ pub(crate) fn run(options: &ConformanceOptions) -> Result<()> {
     }
 }
 
-/// The allocators, and how the suite makes them.
-const ALLOCATORS: [(&str, &allocator::Make); 2] = [
-    ("direct", &|driver, device, limit_bytes| {
-        Ok(Arc::new(match limit_bytes {
-            Some(limit_bytes) => Direct::with_limit(driver, device, limit_bytes)?,
-            None => Direct::new(driver, device)?,
-        }))
-    }),
-    ("classic", &|driver, device, limit_bytes| {
-        let allocator = CachingAllocator::new(driver, device, Config::pytorch_rules())?;
-        allocator.set_limit_bytes(limit_bytes);
-        Ok(allocator)
-    }),
-];
-
 /// The random program, on every allocator.
 fn stress_all(options: &ConformanceOptions, opened: &Opened) -> Result<()> {
     if options.stress == 0 {
         return Ok(());
     }
-    for (name, make) in ALLOCATORS {
-        let allocator = make(opened.driver.clone(), opened.device, None)?;
+    for policy in Policy::ALL {
+        let name = policy.name();
+        let allocator = policy.build(opened.driver.clone(), opened.device, None)?;
         let program = StressOptions { steps: options.stress, seed: options.seed, ..StressOptions::default() };
         let report = stress::run(&allocator, &program)?;
         if options.common.json {
@@ -90,6 +74,35 @@ fn stress_all(options: &ConformanceOptions, opened: &Opened) -> Result<()> {
         if report.words_wrong > 0 {
             bail!("{name} handed memory out too early: {} words were overwritten", report.words_wrong);
         }
+    }
+    stress_graphs(options, opened)
+}
+
+/// Captured graphs launched again and again while other memory comes and goes.
+fn stress_graphs(options: &ConformanceOptions, opened: &Opened) -> Result<()> {
+    let report = graph_stress::run(&opened.driver, opened.device, options.stress.min(1_000))?;
+    if options.common.json {
+        json_line(&json!({
+            "stress": "graphs",
+            "launches": report.launches,
+            "words_checked": report.words_checked,
+            "words_wrong": report.words_wrong,
+        }));
+    } else {
+        println!(
+            "stress graphs: {} launches beside {} requests of other threads, {} words checked, {} wrong; ten graphs that \
+             take turns reserve {} in one pool and {} in ten (the largest needs {})",
+            report.launches,
+            report.churn_requests,
+            report.words_checked,
+            report.words_wrong,
+            HumanBytes(report.ten_in_one_pool_bytes),
+            HumanBytes(report.ten_in_ten_pools_bytes),
+            HumanBytes(report.ten_largest_bytes)
+        );
+    }
+    if report.words_wrong > 0 {
+        bail!("a graph's memory was used by somebody else: {} words were overwritten", report.words_wrong);
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One file a subcommand.
 
+pub(crate) mod bench;
 pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod info;

@@ -57,8 +57,10 @@ pub enum DiskError {
         cause: IoCause,
     },
     /// What was read is not what was written, twice in a row.
-    #[error("chunk {chunk} ({bytes} bytes at {offset} of the spill file) is corrupt: its checksum is {found:#010x}, \
-        not {expected:#010x}")]
+    #[error(
+        "chunk {chunk} ({bytes} bytes at {offset} of the spill file) is corrupt: its checksum is {found:#010x}, \
+        not {expected:#010x}"
+    )]
     Corrupt {
         /// The chunk's number in its image.
         chunk: usize,
@@ -72,8 +74,10 @@ pub enum DiskError {
         found: u32,
     },
     /// Memory, length or place of a direct transfer is not aligned. The kernel does not always say so, so this is ours.
-    #[error("a direct transfer of {bytes} bytes at {offset}, memory {address:#x}, is not aligned to {memory_bytes} in \
-        memory and {offset_bytes} in the file")]
+    #[error(
+        "a direct transfer of {bytes} bytes at {offset}, memory {address:#x}, is not aligned to {memory_bytes} in \
+        memory and {offset_bytes} in the file"
+    )]
     Misaligned {
         /// Where in memory.
         address: usize,
@@ -87,7 +91,9 @@ pub enum DiskError {
         offset_bytes: u64,
     },
     /// A chunk that the image does not have, or that does not fit it.
-    #[error("chunk {chunk} of {bytes} bytes is none of this image ({chunks} chunks of up to {chunk_bytes} bytes)")]
+    #[error(
+        "chunk {chunk} of {bytes} bytes is none of this image ({chunks} chunks of up to {chunk_bytes} bytes)"
+    )]
     NoSuchChunk {
         /// Its number.
         chunk: usize,

@@ -70,7 +70,9 @@ impl SpillFile {
 
     pub(super) fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
         if self.is_preallocated() {
-            match retry_interrupted(|| rustix::fs::fallocate(self.fd(), FallocateFlags::empty(), offset, bytes)) {
+            match retry_interrupted(|| {
+                rustix::fs::fallocate(self.fd(), FallocateFlags::empty(), offset, bytes)
+            }) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.preallocates.store(false, Ordering::Relaxed),
                 answer => return Ok(answer?),
             }
@@ -106,7 +108,11 @@ fn retry_interrupted(call: impl Fn() -> rustix::io::Result<()>) -> rustix::io::R
 fn create_and_unlink(directory: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     for _ in 0..NAMES_MAX {
         let path = directory.join(fresh_name());
-        let file = File::from(rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?);
+        let file = File::from(rustix::fs::open(
+            &path,
+            flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
+            mode,
+        )?);
         // A sweeper that came between has the lock, and removes the file.
         if try_lock(&file) {
             return std::fs::remove_file(&path).map(|()| file);
@@ -120,8 +126,9 @@ fn direct_alignment(file: &File) -> io::Result<Alignment> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     let flags = AtFlags::EMPTY_PATH.bits() as libc::c_int;
     // SAFETY: the descriptor is open, the path is an empty C string as EMPTY_PATH wants, and `facts` has room for a `statx`.
-    let answer =
-        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, facts.as_mut_ptr()) };
+    let answer = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, facts.as_mut_ptr())
+    };
     if answer != 0 {
         return Ok(ALIGNMENT_UNKNOWN);
     }
@@ -130,9 +137,13 @@ fn direct_alignment(file: &File) -> io::Result<Alignment> {
     if facts.stx_mask & libc::STATX_DIOALIGN == 0 {
         return Ok(ALIGNMENT_UNKNOWN);
     }
-    let (memory_bytes, offset_bytes) = (u64::from(facts.stx_dio_mem_align), u64::from(facts.stx_dio_offset_align));
+    let (memory_bytes, offset_bytes) =
+        (u64::from(facts.stx_dio_mem_align), u64::from(facts.stx_dio_offset_align));
     if !memory_bytes.is_power_of_two() || !offset_bytes.is_power_of_two() {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the file system does no direct I/O for this file"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the file system does no direct I/O for this file",
+        ));
     }
     // Pages at least: what the kernel lets through is not always what the device does without copying.
     Ok(Alignment { memory_bytes: memory_bytes.max(512), offset_bytes: offset_bytes.max(4096) })

@@ -118,8 +118,11 @@ impl Flight {
             Err(error) => return Err(error),
         };
         if self.attempts >= ATTEMPTS_MAX {
-            return Err(io::Error::other(format!("{} of {} bytes are left after {ATTEMPTS_MAX} attempts",
-                self.rest.bytes - moved, self.whole.bytes)));
+            return Err(io::Error::other(format!(
+                "{} of {} bytes are left after {ATTEMPTS_MAX} attempts",
+                self.rest.bytes - moved,
+                self.whole.bytes
+            )));
         }
         self.attempts += 1;
         self.rest.bytes -= moved;
@@ -134,7 +137,16 @@ fn failed(io: &dyn DiskIo, transfer: &Transfer, error: &io::Error) -> DiskError 
     let bytes = transfer.bytes as u64;
     if is_full(error) {
         // A file system that does not preallocate finds out late.
-        return DiskError::Full { requested_bytes: bytes, free_bytes: io.free_bytes().unwrap_or(0), keep_free_bytes: 0 };
+        return DiskError::Full {
+            requested_bytes: bytes,
+            free_bytes: io.free_bytes().unwrap_or(0),
+            keep_free_bytes: 0,
+        };
     }
-    DiskError::Transfer { direction: transfer.direction.verb(), offset: transfer.offset, bytes, cause: error.into() }
+    DiskError::Transfer {
+        direction: transfer.direction.verb(),
+        offset: transfer.offset,
+        bytes,
+        cause: error.into(),
+    }
 }

@@ -42,6 +42,12 @@ impl ChunkMemory {
         Self::new(buffer.start(), bytes.min(buffer.bytes()), buffer.bytes())
     }
 
+    /// The first `bytes` of it, with the same room.
+    #[must_use]
+    pub fn shortened(self, bytes: usize) -> Self {
+        Self { bytes: bytes.min(self.bytes), ..self }
+    }
+
     /// # Safety
     /// The memory is valid and nobody writes it meanwhile.
     unsafe fn as_slice<'a>(self) -> &'a [u8] {
@@ -380,7 +386,8 @@ impl<'a> ImageReader<'a> {
                 offset_bytes: alignment.offset_bytes,
             });
         }
-        let transfer = Transfer { direction: Direction::Read, memory: start, bytes, offset: stored.offset, tag };
+        let transfer =
+            Transfer { direction: Direction::Read, memory: start, bytes, offset: stored.offset, tag };
         // SAFETY: the caller's promise for its memory; a bounce buffer is ours until the chunk is through.
         unsafe { self.flights.start(transfer)? };
         Ok(())

@@ -96,7 +96,8 @@ impl MemoryIo {
             bytes = state.below((bytes / granule) as u64 + 1) as usize * granule;
         }
         let from = transfer.offset as usize;
-        let Some(range) = from.checked_add(bytes).map(|end| from..end).filter(|range| range.end <= state.content.len())
+        let Some(range) =
+            from.checked_add(bytes).map(|end| from..end).filter(|range| range.end <= state.content.len())
         else {
             return Ok(0);
         };

@@ -83,7 +83,9 @@ fn climb(directory: &Path, rung: IoChoice, depth: usize) -> io::Result<Arc<dyn D
     let file = SpillFile::create(directory, rung != IoChoice::Buffered)?;
     let io: Arc<dyn DiskIo> = match rung {
         IoChoice::DirectUring | IoChoice::Best => Arc::new(UringIo::new(file, depth)?),
-        IoChoice::DirectThreads | IoChoice::Buffered => Arc::new(ThreadsIo::new(file, THREADS.min(depth.max(1)))?),
+        IoChoice::DirectThreads | IoChoice::Buffered => {
+            Arc::new(ThreadsIo::new(file, THREADS.min(depth.max(1)))?)
+        }
     };
     try_out(&*io)?;
     Ok(io)
@@ -108,7 +110,11 @@ fn try_out(io: &dyn DiskIo) -> io::Result<()> {
         unsafe { once(&mut *queue, read)? };
     }
     io.release(0, bytes as u64)?;
-    if out.as_slice() == back.as_mut_slice() { Ok(()) } else { Err(io::Error::other("what was read is not what was written")) }
+    if out.as_slice() == back.as_mut_slice() {
+        Ok(())
+    } else {
+        Err(io::Error::other("what was read is not what was written"))
+    }
 }
 
 /// One transfer, whole.

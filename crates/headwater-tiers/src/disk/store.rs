@@ -22,13 +22,21 @@ pub struct DiskOptions {
     pub depth: usize,
     /// What must stay free on the file system, whoever takes the rest.
     pub keep_free_bytes: u64,
+    /// How much room is kept when images go, for the next ones: taking it anew is slow. Given up when the disk is full.
+    pub idle_bytes_max: u64,
     /// Whether images are compressed.
     pub compression: Compression,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { io: IoChoice::Best, depth: 32, keep_free_bytes: 1 << 30, compression: Compression::default() }
+        Self {
+            io: IoChoice::Best,
+            depth: 32,
+            keep_free_bytes: 1 << 30,
+            idle_bytes_max: 4 << 30,
+            compression: Compression::default(),
+        }
     }
 }
 
@@ -42,6 +50,8 @@ pub struct DiskUse {
     pub raw_bytes: u64,
     /// What they take in the file.
     pub stored_bytes: u64,
+    /// Room that is kept for the next images.
+    pub idle_bytes: u64,
     /// Room that the file system refused to take back; it is reused, or goes with the file.
     pub stuck_bytes: u64,
     /// Chunks that had to be read twice because their checksum was wrong the first time.
@@ -135,6 +145,7 @@ impl DiskStore {
             images: read(&figures.images),
             raw_bytes: read(&figures.raw_bytes),
             stored_bytes: read(&figures.stored_bytes),
+            idle_bytes: self.inner.extents.lock().backed_bytes(),
             stuck_bytes: read(&figures.stuck_bytes),
             rereads: read(&figures.rereads),
         }
@@ -163,25 +174,75 @@ impl DiskStore {
 }
 
 impl Inner {
-    /// Takes a range of the file, with room on the disk behind it.
+    /// Takes a range of the file, with room on the disk behind it. Where there is none, what is kept idle is given up for it.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Result<Extent, DiskError> {
-        let keep_free_bytes = self.options.keep_free_bytes;
-        let full = |free_bytes| DiskError::Full { requested_bytes: bytes, free_bytes, keep_free_bytes };
-        let refuse =
-            |what, offset, error: &std::io::Error| DiskError::Space { what, offset, bytes, cause: error.into() };
-        let free_bytes = self.io.free_bytes().map_err(|error| refuse("asking for free space", 0, &error))?;
-        if bytes.saturating_add(keep_free_bytes) > free_bytes {
-            return Err(full(free_bytes));
+        match self.take_once(bytes) {
+            Err(DiskError::Full { .. }) if self.give_up_idle() > 0 => self.take_once(bytes),
+            answer => answer,
         }
-        let offset = self.extents.lock().take(bytes);
-        let allocated = if bytes == 0 { Ok(()) } else { self.io.allocate(offset, bytes) };
+    }
+
+    fn take_once(self: &Arc<Self>, bytes: u64) -> Result<Extent, DiskError> {
+        let (offset, is_backed) = self.extents.lock().take(bytes);
+        let allocated = if is_backed || bytes == 0 { Ok(()) } else { self.allocate(offset, bytes) };
         match allocated {
             Ok(()) => Ok(Extent { store: self.clone(), offset, bytes }),
             Err(error) => {
-                self.extents.lock().give_back(offset, bytes);
-                Err(if is_full(&error) { full(free_bytes) } else { refuse("preallocation", offset, &error) })
+                self.extents.lock().give_back(offset, bytes, false);
+                Err(error)
             }
         }
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<(), DiskError> {
+        let keep_free_bytes = self.options.keep_free_bytes;
+        let full = |free_bytes| DiskError::Full { requested_bytes: bytes, free_bytes, keep_free_bytes };
+        let refuse =
+            |what, error: &std::io::Error| DiskError::Space { what, offset, bytes, cause: error.into() };
+        let free_bytes = self.io.free_bytes().map_err(|error| refuse("asking for free space", &error))?;
+        if bytes.saturating_add(keep_free_bytes) > free_bytes {
+            return Err(full(free_bytes));
+        }
+        self.io
+            .allocate(offset, bytes)
+            .map_err(|error| if is_full(&error) { full(free_bytes) } else { refuse("preallocation", &error) })
+    }
+
+    fn give_back(&self, offset: u64, bytes: u64) {
+        let is_kept = {
+            let mut extents = self.extents.lock();
+            let is_kept = extents.backed_bytes().saturating_add(bytes) <= self.options.idle_bytes_max;
+            if is_kept {
+                extents.give_back(offset, bytes, true);
+            }
+            is_kept
+        };
+        if !is_kept {
+            self.release(offset, bytes);
+        }
+    }
+
+    /// Gives room back to the disk, and then the range: once that is back, somebody else may write there.
+    fn release(&self, offset: u64, bytes: u64) {
+        if bytes > 0 && self.io.release(offset, bytes).is_err() {
+            self.figures.stuck_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        self.extents.lock().give_back(offset, bytes, false);
+    }
+
+    /// Gives back to the disk what is kept for the next images, and says how much that was.
+    fn give_up_idle(&self) -> u64 {
+        let idle = self.extents.lock().take_backed();
+        for (offset, bytes) in &idle {
+            self.release(*offset, *bytes);
+        }
+        idle.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.give_up_idle();
     }
 }
 
@@ -205,18 +266,5 @@ impl Extent {
 impl Drop for Extent {
     fn drop(&mut self) {
         self.store.give_back(self.offset, self.bytes);
-    }
-}
-
-impl Inner {
-    fn give_back(&self, offset: u64, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        // The room goes first: once the range is back, somebody else may write there.
-        if self.io.release(offset, bytes).is_err() {
-            self.figures.stuck_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-        self.extents.lock().give_back(offset, bytes);
     }
 }

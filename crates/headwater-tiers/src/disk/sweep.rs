@@ -42,7 +42,11 @@ pub(super) fn sweep(directory: &Path) -> usize {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     // SAFETY: the call has no pre-conditions and cannot fail.
     let me = unsafe { libc::geteuid() };
-    entries.flatten().filter(|entry| is_ours(&entry.file_name())).filter(|entry| is_left_over(&entry.path(), me)).count()
+    entries
+        .flatten()
+        .filter(|entry| is_ours(&entry.file_name()))
+        .filter(|entry| is_left_over(&entry.path(), me))
+        .count()
 }
 
 fn is_left_over(path: &Path, me: u32) -> bool {

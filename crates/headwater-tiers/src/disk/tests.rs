@@ -30,7 +30,7 @@ impl Drop for Scratch {
 }
 
 fn options(io: IoChoice, compression: Compression) -> DiskOptions {
-    DiskOptions { io, compression, keep_free_bytes: 0, depth: 8 }
+    DiskOptions { io, compression, keep_free_bytes: 0, idle_bytes_max: 0, depth: 8 }
 }
 
 fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
@@ -163,7 +163,10 @@ fn a_full_disk_and_a_floor_of_free_space_are_errors_with_numbers() {
     let store = DiskStore::with_io(io.clone(), options(IoChoice::Best, Compression::Off));
     let kept = write(&store, &pattern(600 * KIB, 1), 64 * KIB).unwrap();
     let error = write(&store, &pattern(600 * KIB, 2), 64 * KIB).unwrap_err();
-    assert!(matches!(error, DiskError::Full { requested_bytes: 614_400, free_bytes: 434_176, .. }), "{error:?}");
+    assert!(
+        matches!(error, DiskError::Full { requested_bytes: 614_400, free_bytes: 434_176, .. }),
+        "{error:?}"
+    );
     assert!(read(&store, &kept, 64 * KIB).unwrap() == pattern(600 * KIB, 1));
     drop(kept);
     assert_eq!(io.taken_bytes(), 0);
@@ -215,7 +218,11 @@ fn whatever_goes_wrong_no_read_succeeds_with_wrong_bytes_and_all_room_comes_back
                 assert!(bytes == data, "seed {seed}, round {round}");
             }
         }
-        assert_eq!((io.taken_bytes(), store.usage().stored_bytes, store.in_flight()), (0, 0, 0), "seed {seed}");
+        assert_eq!(
+            (io.taken_bytes(), store.usage().stored_bytes, store.in_flight()),
+            (0, 0, 0),
+            "seed {seed}"
+        );
     }
     assert!(written > 400 && back > 300 && back < written, "{written} {back}");
 }
@@ -236,7 +243,9 @@ fn a_mount_that_vanishes_fails_every_transfer_with_its_code() {
 #[test]
 fn misaligned_memory_is_refused_before_the_kernel_sees_it() {
     let scratch = Scratch::new("aligned");
-    let Ok(store) = DiskStore::open(&scratch.0, options(IoChoice::DirectThreads, Compression::Off)) else { return };
+    let Ok(store) = DiskStore::open(&scratch.0, options(IoChoice::DirectThreads, Compression::Off)) else {
+        return;
+    };
     let page = AlignedBuffer::new(16 * KIB);
     // SAFETY: the address is inside the page.
     let odd = ChunkMemory::new(unsafe { page.start().add(1) }, 4096, 8192);
@@ -267,4 +276,21 @@ fn an_image_abandoned_half_way_leaves_nothing() {
     unsafe { writer.write(1, ChunkMemory::of(&page, 4096)).unwrap() };
     drop(writer);
     assert_eq!((io.taken_bytes(), store.in_flight()), (0, 0));
+}
+
+#[test]
+fn room_of_images_that_went_is_used_again_and_given_up_when_the_disk_is_full() {
+    let io = Arc::new(MemoryIo::new(1 << 20, 1));
+    let keeping = DiskOptions { idle_bytes_max: 512 << 10, ..options(IoChoice::Best, Compression::Off) };
+    let store = DiskStore::with_io(io.clone(), keeping);
+    drop(write(&store, &pattern(300 * KIB, 1), 64 * KIB).unwrap());
+    assert_eq!((store.usage().idle_bytes, io.taken_bytes()), (300 << 10, 300 << 10));
+    let again = write(&store, &pattern(200 * KIB, 2), 64 * KIB).unwrap();
+    assert_eq!((store.usage().idle_bytes, io.taken_bytes()), (100 << 10, 300 << 10));
+    let large = write(&store, &pattern(800 * KIB, 3), 64 * KIB).unwrap();
+    assert_eq!(store.usage().idle_bytes, 0, "the disk would have been full");
+    assert!(read(&store, &again, 64 * KIB).unwrap() == pattern(200 * KIB, 2));
+    assert!(read(&store, &large, 64 * KIB).unwrap() == pattern(800 * KIB, 3));
+    drop((again, large, store));
+    assert_eq!(io.taken_bytes(), 0);
 }

@@ -44,7 +44,8 @@ impl ThreadsIo {
         let mut io = Self { shared, threads: Vec::new() };
         for _ in 0..threads.max(1) {
             let shared = io.shared.clone();
-            let thread = std::thread::Builder::new().name("headwater-disk".into()).spawn(move || shared.serve())?;
+            let thread =
+                std::thread::Builder::new().name("headwater-disk".into()).spawn(move || shared.serve())?;
             io.threads.push(thread);
         }
         Ok(io)

@@ -29,7 +29,10 @@ impl UringIo {
         let mut probe = io_uring::Probe::new();
         first.submitter().register_probe(&mut probe)?;
         if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read and write"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel's io_uring cannot read and write",
+            ));
         }
         Ok(Self { file, depth, idle: Mutex::new(vec![first]) })
     }
@@ -37,7 +40,10 @@ impl UringIo {
 
 impl std::fmt::Debug for UringIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UringIo").field("file", &self.file).field("depth", &self.depth).finish_non_exhaustive()
+        f.debug_struct("UringIo")
+            .field("file", &self.file)
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
     }
 }
 
@@ -122,7 +128,8 @@ impl IoQueue for UringQueue<'_> {
         loop {
             if let Some(entry) = ring.completion().next() {
                 self.in_flight -= 1;
-                let result = usize::try_from(entry.result()).map_err(|_| io::Error::from_raw_os_error(-entry.result()));
+                let result = usize::try_from(entry.result())
+                    .map_err(|_| io::Error::from_raw_os_error(-entry.result()));
                 return Some(Completion { tag: entry.user_data(), result });
             }
             match ring.submit_and_wait(1) {

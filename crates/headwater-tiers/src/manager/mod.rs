@@ -150,6 +150,13 @@ impl Tiers {
         self.inner.gate.read(Book::waiters)
     }
 
+    /// The spaces that would do for `strategy`, the most wanted first.
+    pub(crate) fn spaces_for(&self, strategy: &Strategy) -> Vec<Space> {
+        let mut ranked = strategy.candidates(&self.inner.spaces);
+        ranked.sort_by_key(|(_, rank)| *rank);
+        ranked.into_iter().map(|(space, _)| space.clone()).collect()
+    }
+
     /// Has `told` called, with no lock held, when somebody begins to wait for room. There can be one such function; says
     /// whether this is it.
     pub(crate) fn when_somebody_waits(&self, told: impl Fn() + Send + Sync + 'static) -> bool {

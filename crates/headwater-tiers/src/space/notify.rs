@@ -49,6 +49,11 @@ impl NotificationChannel {
         Arc::new_cyclic(|this| Self { state, changed: Condvar::new(), clock, this: this.clone() })
     }
 
+    /// Another channel with the same clock.
+    pub(crate) fn sibling(&self) -> Arc<Self> {
+        Self::new(self.clock.clone())
+    }
+
     /// A notifier: as long as it lives the channel is not idle, and when it is dropped it signals.
     pub fn notifier(self: &Arc<Self>) -> Notifier {
         self.state.lock().notifiers += 1;

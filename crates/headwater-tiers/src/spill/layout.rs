@@ -96,17 +96,19 @@ impl Layout {
         let parts = self.images.get(image).map_or(&[][..], |image| &image.parts);
         let end_of = |part: &usize| self.parts[*part].offset + self.parts[*part].bytes;
         let first = parts.partition_point(|part| end_of(part) <= from);
-        parts[first..].iter().take_while(move |part| self.parts[**part].offset < to).filter_map(move |index| {
-            let part = self.parts[*index];
-            let (start, stop) = (part.offset.max(from), (part.offset + part.bytes).min(to));
-            let piece = Piece {
-                part: *index,
-                part_offset: start.saturating_sub(part.offset),
-                image_offset: start,
-                bytes: stop.saturating_sub(start),
-            };
-            (piece.bytes > 0).then_some(piece)
-        })
+        parts[first..].iter().take_while(move |part| self.parts[**part].offset < to).filter_map(
+            move |index| {
+                let part = self.parts[*index];
+                let (start, stop) = (part.offset.max(from), (part.offset + part.bytes).min(to));
+                let piece = Piece {
+                    part: *index,
+                    part_offset: start.saturating_sub(part.offset),
+                    image_offset: start,
+                    bytes: stop.saturating_sub(start),
+                };
+                (piece.bytes > 0).then_some(piece)
+            },
+        )
     }
 }
 

@@ -110,9 +110,7 @@ impl SpillFigures {
             }
         };
         let by_route = |value: fn(&RouteFigures) -> String| {
-            let row = |route: &Route| {
-                (format!("{{route=\"{}\"}}", route.name()), value(&self.route(*route)))
-            };
+            let row = |route: &Route| (format!("{{route=\"{}\"}}", route.name()), value(&self.route(*route)));
             Route::ALL.iter().map(row).collect::<Vec<_>>()
         };
         let one = |value: u64| vec![(String::new(), value.to_string())];
@@ -121,7 +119,12 @@ impl SpillFigures {
         let seconds = |r: &RouteFigures| r.time.as_secs_f64().to_string();
         family("spill_seconds_total", "counter", "Time that moves took.", &by_route(seconds));
         family("spill_failed_total", "counter", "Moves that failed.", &by_route(|r| r.failed.to_string()));
-        family("spill_cancelled_total", "counter", "Moves called off.", &by_route(|r| r.cancelled.to_string()));
+        family(
+            "spill_cancelled_total",
+            "counter",
+            "Moves called off.",
+            &by_route(|r| r.cancelled.to_string()),
+        );
         family("spill_moves_in_flight", "gauge", "Moves under way.", &one(self.moves_in_flight));
         family("spill_disk_in_flight", "gauge", "Disk transfers under way.", &one(self.disk_in_flight));
         family("tiers_waiting", "gauge", "Requests for room that wait.", &one(self.waiting));
@@ -131,12 +134,28 @@ impl SpillFigures {
         family("tasks", "gauge", "Tasks there are.", &one(self.tasks));
         family("tasks_rollbacks_total", "counter", "Tasks asked to roll back.", &one(self.rollbacks));
         family("tasks_splits_total", "counter", "Tasks asked to split their work.", &one(self.splits));
-        family("spill_callbacks_total", "counter", "Allocators that ran out and asked.", &one(self.callbacks));
-        family("spill_callbacks_helped_total", "counter", "Allocators that got room.", &one(self.callbacks_helped));
-        family("spill_no_room_below_total", "counter", "Victims nobody had room for.", &one(self.no_room_below));
+        family(
+            "spill_callbacks_total",
+            "counter",
+            "Allocators that ran out and asked.",
+            &one(self.callbacks),
+        );
+        family(
+            "spill_callbacks_helped_total",
+            "counter",
+            "Allocators that got room.",
+            &one(self.callbacks_helped),
+        );
+        family(
+            "spill_no_room_below_total",
+            "counter",
+            "Victims nobody had room for.",
+            &one(self.no_room_below),
+        );
         family("disk_rereads_total", "counter", "Chunks read twice.", &one(self.disk_rereads));
         let tiers = ["gpu", "host", "disk"].iter().zip(self.bytes_by_tier);
-        let rows: Vec<_> = tiers.map(|(tier, bytes)| (format!("{{tier=\"{tier}\"}}"), bytes.to_string())).collect();
+        let rows: Vec<_> =
+            tiers.map(|(tier, bytes)| (format!("{{tier=\"{tier}\"}}"), bytes.to_string())).collect();
         family("spillable_bytes", "gauge", "Spillable data by tier.", &rows);
         text
     }

@@ -98,6 +98,19 @@ impl GpuUses {
     }
 }
 
+impl GpuUses {
+    /// Takes over the mark that `other` has of a reader in `stream`: several readers may end at once.
+    pub(crate) fn join(&mut self, other: &Self, stream: Stream) {
+        if let Some(mark) = other.read.iter().find(|used| used.is_in(stream)) {
+            self.read.retain(|used| !used.is_in(stream));
+            self.read.push(mark.clone());
+        }
+        if other.unmarked.contains(&stream) && !self.unmarked.contains(&stream) {
+            self.unmarked.push(stream);
+        }
+    }
+}
+
 /// Pinned blocks for every image.
 #[derive(Debug)]
 pub(crate) struct HostBytes {
@@ -107,7 +120,13 @@ pub(crate) struct HostBytes {
 
 impl HostBytes {
     /// Copies bytes of a part out.
-    pub(crate) fn read_at(&self, layout: &Layout, part: usize, offset: u64, into: &mut [u8]) -> Result<(), TierError> {
+    pub(crate) fn read_at(
+        &self,
+        layout: &Layout,
+        part: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), TierError> {
         let (image, start) = locate(layout, part, offset, into.len() as u64)?;
         let Some(buffer) = self.images.get(image) else { return Ok(()) };
         let (mut done, mut at) = (0, start);
@@ -123,7 +142,13 @@ impl HostBytes {
     }
 
     /// Copies bytes into a part.
-    pub(crate) fn write_at(&mut self, layout: &Layout, part: usize, offset: u64, from: &[u8]) -> Result<(), TierError> {
+    pub(crate) fn write_at(
+        &mut self,
+        layout: &Layout,
+        part: usize,
+        offset: u64,
+        from: &[u8],
+    ) -> Result<(), TierError> {
         let (image, start) = locate(layout, part, offset, from.len() as u64)?;
         self.write_image(image, start, from);
         Ok(())

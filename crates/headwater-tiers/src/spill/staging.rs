@@ -40,7 +40,10 @@ impl Staging {
         let mut state = self.state.lock();
         loop {
             if state.blocks < BLOCKS_MIN {
-                return Err(TierError::bad_setting("staging_blocks", format!("{} are left of it", state.blocks)));
+                return Err(TierError::bad_setting(
+                    "staging_blocks",
+                    format!("{} are left of it", state.blocks),
+                ));
             }
             let most = (state.blocks / 2).max(BLOCKS_MIN);
             if state.idle.len() >= BLOCKS_MIN {

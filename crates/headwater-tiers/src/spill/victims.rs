@@ -68,7 +68,9 @@ pub(crate) fn choose(policy: &dyn VictimPolicy, mut victims: Vec<Victim>, needed
         }
         let priority = victims[last].priority;
         let fits = |victim: &Victim| victim.priority == priority && victim.bytes >= rest_bytes;
-        let tightest = (last..victims.len()).filter(|index| fits(&victims[*index])).min_by_key(|index| victims[*index].bytes);
+        let tightest = (last..victims.len())
+            .filter(|index| fits(&victims[*index]))
+            .min_by_key(|index| victims[*index].bytes);
         victims.swap(last, tightest.unwrap_or(last));
         victims.truncate(last + 1);
         break;

@@ -27,5 +27,5 @@ pub(crate) use account::{Account, Charge};
 pub(crate) use book::Book;
 pub(crate) use gate::{Gate, WaitRefused};
 pub(crate) use request::{Ask, Candidate, Ceiling, Refused};
-pub(crate) use wait::{Cancellable, WaitObserver};
 pub use wait::{CancelToken, Wait};
+pub(crate) use wait::{Cancellable, WaitObserver};

@@ -20,13 +20,6 @@ pub enum ReplayError {
         /// How many.
         devices: usize,
     },
-    /// The policy is not part of this version.
-    #[error("policy `{policy}` is not available in this version; there are: {}",
-        Policy::available().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    NotAvailable {
-        /// The policy.
-        policy: Policy,
-    },
     /// The allocator refused for another reason than memory.
     #[error("policy `{policy}`, event {event}: {error}")]
     Allocator {

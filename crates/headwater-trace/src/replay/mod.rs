@@ -21,7 +21,6 @@ mod error;
 mod limits;
 mod outcome;
 mod placement;
-mod policy;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -29,9 +28,9 @@ pub mod timeline;
 mod to_report;
 
 pub use error::ReplayError;
+pub use headwater::{Policy, UnknownPolicy};
 pub use limits::{LIMIT_STEP_BYTES, find_limit};
 pub use outcome::{Figures, Outcome, RanOut};
-pub use policy::{Policy, UnknownPolicy};
 pub use to_report::report_on;
 
 use headwater::Opened;

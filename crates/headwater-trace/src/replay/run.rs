@@ -88,7 +88,10 @@ impl Run {
         let device = ReplayDevice::new(on);
         Ok(Self {
             policy: replay.policy,
-            allocator: replay.policy.make(on, replay.limit_bytes)?,
+            allocator: replay
+                .policy
+                .build(Arc::clone(&on.driver), on.device, replay.limit_bytes)
+                .map_err(|error| ReplayError::Allocator { policy: replay.policy, event: 0, error })?,
             device,
             held: IdTable::new(NOTHING),
             waits: waits_of(trace),

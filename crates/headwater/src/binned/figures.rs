@@ -21,8 +21,9 @@ const REMEMBERED: usize = 1024;
 /// Blocks of size classes belong to no pool in the sense of the caching allocator.
 const POOL: PoolKind = PoolKind::All;
 
-/// What happened between the pool and the driver.
+/// What happened between the pool and the driver. In cache lines of its own: what lies beside it is read on every hit.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Ledger {
     limit_bytes: Option<u64>,
     /// What the driver gave, and what it is being asked for at this moment. The limit is on this.

@@ -233,14 +233,18 @@ impl CachingAllocator {
         // Without an answer the report is still worth having.
         report.memory = self.driver.memory_info(self.device).ok();
         report.over_limit = refusal == Refusal::Limit;
-        report.remedy = remedy(&report);
+        report.remedy = remedy(&report, self.is_paged());
         report
     }
 }
 
 /// What would help, judged by where the memory is.
-fn remedy(report: &OutOfMemoryReport) -> &'static str {
+fn remedy(report: &OutOfMemoryReport, is_paged: bool) -> &'static str {
     let requested_bytes = report.requested_bytes;
+    if report.cached_bytes >= requested_bytes && is_paged {
+        // Free between live blocks of the same handles, or on streams that are being captured.
+        return "much is cached beside live blocks: give those back, or raise the limit";
+    }
     if report.cached_bytes >= requested_bytes {
         // Cached, and not to be had: pieces between live blocks, or of other streams.
         return "much is cached in pieces: try backing:paged (expandable_segments:True), or max_split_size_mb";

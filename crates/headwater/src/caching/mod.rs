@@ -58,6 +58,8 @@ use core::Core;
 use ladder::Climb;
 use state::State;
 
+pub use paged::{Contents, SleepId};
+
 /// Called when memory ran out; says whether asking again may help.
 pub type FailureCallback = dyn Fn(&OutOfMemoryReport) -> bool + Send + Sync;
 
@@ -93,6 +95,8 @@ pub struct CachingAllocator {
     state: Mutex<State>,
     /// Who gets access to memory of the paged backing: the device itself, and peers that asked.
     access: Mutex<Vec<DeviceId>>,
+    /// Blocks whose memory is put away.
+    naps: Mutex<Vec<paged::Nap>>,
     /// The addresses that were reserved for it.
     arenas: Mutex<Vec<(DevicePtr, u64)>>,
     /// Held by the thread that makes room. Never needed on the hit path.
@@ -126,6 +130,7 @@ impl CachingAllocator {
             state: Mutex::new(State::new(&config, device, core)),
             config,
             access: Mutex::new(vec![device]),
+            naps: Mutex::new(Vec::new()),
             arenas: Mutex::new(arena.into_iter().collect()),
             pressure: Mutex::new(()),
             failure_callback: Mutex::new(None),

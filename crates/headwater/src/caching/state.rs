@@ -118,7 +118,8 @@ impl State {
     ) -> Result<(SmallVec<[Tag; 2]>, Option<Tag>), AllocError> {
         let id = self.core.give_back(ptr)?;
         let given_back = self.core.block(id).map(|block| (block.tag, block.bytes));
-        let to_mark = given_back.filter(|(tag, bytes)| self.marks.given_back(*tag, *bytes)).map(|(tag, _)| tag);
+        let to_mark =
+            given_back.filter(|(tag, bytes)| self.marks.given_back(*tag, *bytes)).map(|(tag, _)| tag);
         self.note_block(Action::FreeRequested, id);
         let mut to_record = SmallVec::new();
         let now = self.core.now();
@@ -250,7 +251,8 @@ impl State {
     /// belonged to threads that have ended is recovered the same way.
     pub(super) fn give_up_on_other_threads(&mut self) {
         let here = ThreadMark::current().number;
-        let per_thread = self.core.tags().iter().filter_map(|(tag, entry)| Some((tag, entry.thread.clone()?)));
+        let per_thread =
+            self.core.tags().iter().filter_map(|(tag, entry)| Some((tag, entry.thread.clone()?)));
         let out_of_reach: Vec<_> = per_thread.filter(|(_, thread)| thread.number != here).collect();
         for (tag, thread) in out_of_reach {
             if thread.has_ended() {

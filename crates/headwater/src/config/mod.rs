@@ -113,14 +113,23 @@ impl Config {
     /// PyTorch's allocator, exactly: classic backing, no reuse across streams and no thread caches, all else as by
     /// default. A replay of what a PyTorch program asked for then reserves what PyTorch reserved.
     pub fn pytorch_rules() -> Self {
-        let mut config = Self::default();
-        config.settings.backing = Backing::Classic;
+        let mut config = Self::default().with_backing(Backing::Classic);
         config.settings.cross_stream_reuse = false;
         config.settings.thread_cache_mb = 0;
-        for key in [Key::Backing, Key::ExpandableSegments, Key::CrossStreamReuse, Key::ThreadCacheMb] {
+        for key in [Key::CrossStreamReuse, Key::ThreadCacheMb] {
             config.origins.insert(key, Origin::Code);
         }
         config
+    }
+
+    /// The same settings with another backing.
+    #[must_use]
+    pub fn with_backing(mut self, backing: Backing) -> Self {
+        self.settings.backing = backing;
+        for key in [Key::Backing, Key::ExpandableSegments] {
+            self.origins.insert(key, Origin::Code);
+        }
+        self
     }
 
     /// Where blocks come from.

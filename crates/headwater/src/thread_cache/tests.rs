@@ -176,7 +176,7 @@ fn visitors_see_whole_steps_and_what_a_thread_leaves_is_handed_over() {
 
 #[test]
 fn owner_and_stranger_at_once_take_a_block_back_once() {
-    const ROUNDS: u64 = 30_000;
+    const ROUNDS: u64 = 10_000;
     const ADDRESS: u64 = 0x7f00_0020_0000;
     let (word, inbox) = (Word::gone(), Inbox::new(2));
     inbox.open();
@@ -185,7 +185,7 @@ fn owner_and_stranger_at_once_take_a_block_back_once() {
         let stranger = scope.spawn(|| {
             for round in 0..ROUNDS {
                 while turn.load(Ordering::Acquire) < 2 * round + 1 {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
                 if word.give_back_foreign(ADDRESS, State::Sent) {
                     assert!(inbox.send(&[Message { about: &word, note: round }]));

@@ -1,6 +1,8 @@
 //! A simulated device with a caching allocator on it, and short words for what tests do.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
 
+pub mod program;
+
 use std::sync::Arc;
 
 use headwater::caching::CachingAllocator;

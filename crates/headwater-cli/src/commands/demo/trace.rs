@@ -51,7 +51,7 @@ fn replay_all(
     keep: impl Fn(Replay) -> Replay,
 ) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
-    for policy in Policy::available() {
+    for policy in Policy::ALL {
         let outcome = run_one(&keep(Replay::new(policy)), policy, trace, device)?;
         if json {
             print_json(&outcome, None)?;

@@ -42,8 +42,9 @@ impl Pager<'_> {
         }
         if error.is_some() {
             for (piece, done) in fill.pieces.iter().zip(&mut done) {
-                if let (Source::Create, Done::New(Fate { placed: Some(handle), .. })) = (&piece.source, *done) {
-                    *done = Done::New(self.uncreate(piece, handle));
+                if let (Source::Create, Done::New(Fate { placed: Some(handle), .. })) = (&piece.source, *done)
+                {
+                    *done = Done::New(self.uncreate(piece.address, piece.bytes, handle));
                 }
             }
         }
@@ -135,7 +136,7 @@ impl Pager<'_> {
     }
 
     /// New memory at an address.
-    fn create(&self, address: u64, bytes: u64) -> (Fate, Option<DriverError>) {
+    pub(super) fn create(&self, address: u64, bytes: u64) -> (Fate, Option<DriverError>) {
         let handle = match self.driver.handle_create(self.device, bytes) {
             Ok(handle) => handle,
             Err(error) => return (Fate::ABSENT, Some(error)),
@@ -152,9 +153,14 @@ impl Pager<'_> {
         }
     }
 
+    /// Gives access to what is mapped already.
+    pub(super) fn give_access(&self, address: u64, bytes: u64) -> Result<(), DriverError> {
+        self.driver.access_set(DevicePtr::new(address), bytes, self.access)
+    }
+
     /// Takes new memory away again.
-    fn uncreate(&self, piece: &Piece, handle: Handle) -> Fate {
-        if self.unmap(piece.address, piece.bytes).is_err() {
+    pub(super) fn uncreate(&self, address: u64, bytes: u64, handle: Handle) -> Fate {
+        if self.unmap(address, bytes).is_err() {
             return Fate { placed: Some(handle), ..Fate::ABSENT };
         }
         let loose = self.driver.handle_release(handle).err().map(|_| handle);

@@ -72,8 +72,6 @@ impl CachingAllocator {
                 return Ok(Ok(ptr));
             }
         }
-        let tag = self.state.lock().tag_of(climb.stream);
-        self.mark_stream(tag)?;
         self.ask_marks()?;
         self.remove_old_mappings();
         if self.config.cross_stream_reuse()
@@ -164,7 +162,12 @@ impl CachingAllocator {
     fn carry_out_cut(&self, cut: Cut, climb: &Climb) -> Result<(), DriverError> {
         let (done, error) = self.with_pager(|pager| pager.cut(&cut));
         let mut state = self.state.lock();
-        state.history.note(Action::SegmentMap, DevicePtr::new(cut.taken.range.start), cut.taken.bytes(), climb.stream);
+        state.history.note(
+            Action::SegmentMap,
+            DevicePtr::new(cut.taken.range.start),
+            cut.taken.bytes(),
+            climb.stream,
+        );
         if let Some(core) = state.core.paged_mut() {
             core.commit_cut(cut, done);
         }
@@ -275,7 +278,9 @@ impl CachingAllocator {
             let state = self.state.lock();
             let here = crate::caching::threads::ThreadMark::current().number;
             match state.core.tags().get(other) {
-                Some(entry) if entry.is_within_reach(here) && !entry.is_lost => (entry.stream, state.core.now()),
+                Some(entry) if entry.is_within_reach(here) && !entry.is_lost => {
+                    (entry.stream, state.core.now())
+                }
                 _ => return Ok(false),
             }
         };
@@ -309,7 +314,8 @@ impl CachingAllocator {
             self.mark_stream(tag)?;
         }
         loop {
-            let progress = self.wait_for_oldest()? || self.wait_for_mark()? || (!waited && self.wait_for_device()?);
+            let progress =
+                self.wait_for_oldest()? || self.wait_for_mark()? || (!waited && self.wait_for_device()?);
             if std::mem::replace(&mut waited, true) {
                 if !progress {
                     break;

@@ -4,11 +4,12 @@
 //! place here. So a failure in the middle leaves the books as exact as success does.
 
 use headwater_driver::{DevicePtr, Handle};
+use smallvec::SmallVec;
 
 use super::handles::Mapped;
 use super::plan::{Cut, Fill, Source, Taken};
 use super::{Core, Loose, Retiring};
-use crate::caching::classic::Tag;
+use crate::caching::classic::{BlockId, Tag, Wanted};
 use crate::stats::PoolKind;
 
 /// What became of one piece of memory at its new address.
@@ -50,7 +51,9 @@ impl Core {
     pub(crate) fn commit_fill(&mut self, fill: Fill, done: &[Done]) -> Option<DevicePtr> {
         let Fill { extent, held, pieces, promised_bytes, tag, wanted } = fill;
         self.promised_bytes -= promised_bytes;
-        let (start, mut complete) = (pieces.first()?.address, true);
+        let mut complete = true;
+        let mut joined: SmallVec<[BlockId; 8]> = held.into_iter().collect();
+        let held = joined.len();
         for (piece, done) in pieces.into_iter().zip(done) {
             let (fate, tick) = match (piece.source, *done) {
                 (Source::Take(taken) | Source::Part(taken), Done::Untouched(fate)) => {
@@ -67,12 +70,12 @@ impl Core {
                     (fate, 0)
                 }
                 (Source::Take(taken) | Source::Part(taken), Done::Moved { fate, old_is_stuck }) => {
-                    let tick = taken.tick.unwrap_or(0);
-                    // A part was to be had, and the whole is mapped nowhere.
-                    if let Some(handle) = fate.loose {
-                        self.loosen(handle, taken.bytes());
-                    }
+                    let (tick, bytes) = (taken.tick.unwrap_or(0), taken.bytes());
                     self.depart(taken, tag, old_is_stuck);
+                    // All of it is mapped nowhere, also where only a part was to be had.
+                    if let Some(handle) = fate.loose {
+                        self.loosen(handle, bytes);
+                    }
                     (Fate { loose: None, ..fate }, tick)
                 }
                 (Source::Part(taken), Done::Remade(front, rest)) => {
@@ -83,7 +86,7 @@ impl Core {
                     self.note_new(front);
                     self.note_new(rest);
                     self.extents[taken_from].take_gap_inside(&(from..from + bytes));
-                    self.arrive(taken_from, from, bytes, rest, Tag::ANY, 0);
+                    self.arrive_free(taken_from, from, bytes, rest);
                     (front, 0)
                 }
                 (_, Done::New(fate)) => {
@@ -94,21 +97,34 @@ impl Core {
                 (_, Done::Untouched(fate) | Done::Moved { fate, .. } | Done::Remade(fate, _)) => (fate, 0),
             };
             complete &= fate.placed.is_some();
-            self.arrive(extent, piece.address, piece.bytes, fate, tag, tick);
+            joined.extend(self.arrive(extent, piece.address, piece.bytes, fate, tag, tick));
         }
-        held.into_iter().for_each(|id| self.let_go(id));
         self.note_peak();
         if !complete {
+            for (number, id) in joined.into_iter().enumerate() {
+                if number < held { self.let_go(id) } else { self.settle(id) }
+            }
             return None;
         }
-        // Everything around `start` is one free range now, unless a stream's memory beside it could not join.
-        let (_, id) = self.by_address.range(..=start).next_back()?;
-        let id = *id;
-        if !self.may_use(id, tag) || self.blocks[id].bytes < wanted.padded_bytes {
-            return None;
+        for id in &joined[..held] {
+            let block = &self.blocks[*id];
+            let range = block.ptr..block.ptr + block.bytes;
+            self.change_use(extent, range, false);
         }
-        self.unlist(id);
-        Some(self.carve(id, &wanted, tag))
+        Some(self.serve_joined(joined, &wanted, tag))
+    }
+
+    /// Makes one block of adjacent ones that are in no index, and serves the request from it. They must not meet other free
+    /// ranges before: memory that is nobody's would become a neighbour's.
+    fn serve_joined(&mut self, mut parts: SmallVec<[BlockId; 8]>, wanted: &Wanted, tag: Tag) -> DevicePtr {
+        parts.sort_unstable_by_key(|id| self.blocks[*id].ptr);
+        let first = parts[0];
+        for part in &parts[1..] {
+            debug_assert_eq!(self.blocks[first].next, Some(*part));
+            self.absorb_next(first);
+        }
+        self.blocks[first].tag = tag;
+        self.carve(first, wanted, tag, true)
     }
 
     /// Enters what became of a cut.
@@ -123,15 +139,15 @@ impl Core {
                 self.note_new(rest);
                 self.extents[extent].take_gap_inside(&range);
                 let middle = range.start + front_bytes;
-                self.arrive(extent, range.start, front_bytes, front, Tag::ANY, 0);
-                self.arrive(extent, middle, range.end - middle, rest, Tag::ANY, 0);
+                self.arrive_free(extent, range.start, front_bytes, front);
+                self.arrive_free(extent, middle, range.end - middle, rest);
                 self.note_peak();
             }
             Done::Moved { fate, old_is_stuck } => {
-                if let Some(handle) = fate.loose {
-                    self.loosen(handle, taken.bytes());
-                }
                 self.depart(taken, Tag::ANY, old_is_stuck);
+                if let Some(handle) = fate.loose {
+                    self.loosen(handle, range.end - range.start);
+                }
             }
             Done::Untouched(_) | Done::New(_) => self.untake(taken),
         }
@@ -165,8 +181,16 @@ impl Core {
         }
     }
 
-    /// Enters what is at an address that was spoken for.
-    pub(super) fn arrive(&mut self, extent: usize, address: u64, bytes: u64, fate: Fate, tag: Tag, tick: u64) {
+    /// Enters what is at an address that was spoken for: a block that is in no index yet, or nothing.
+    pub(super) fn arrive(
+        &mut self,
+        extent: usize,
+        address: u64,
+        bytes: u64,
+        fate: Fate,
+        tag: Tag,
+        tick: u64,
+    ) -> Option<BlockId> {
         if let Some(handle) = fate.loose {
             self.loosen(handle, bytes);
         }
@@ -180,10 +204,17 @@ impl Core {
             let id = self.handles.insert(mapped);
             self.set_pages(extent, &range, Some(id));
             self.count(self.extents[extent].region.pool(), bytes);
-            let block = self.insert_block(extent, address, bytes, tag, tick);
-            self.settle(block);
+            return Some(self.insert_block(extent, address, bytes, tag, tick));
         } else {
             self.extents[extent].add_gap(address..address + bytes);
+        }
+        None
+    }
+
+    /// The same, and what is there is free.
+    fn arrive_free(&mut self, extent: usize, address: u64, bytes: u64, fate: Fate) {
+        if let Some(id) = self.arrive(extent, address, bytes, fate, Tag::ANY, 0) {
+            self.settle(id);
         }
     }
 
@@ -196,7 +227,8 @@ impl Core {
     /// [`retired`](Self::retired).
     pub(crate) fn begin_retiring(&mut self) -> Vec<(DevicePtr, u64)> {
         let tags = &self.tags;
-        let due = self.retiring.iter_mut().filter(|(_, old)| !old.under_way && tags.is_finished(old.tag, old.tick));
+        let due =
+            self.retiring.iter_mut().filter(|(_, old)| !old.under_way && tags.is_finished(old.tag, old.tick));
         due.map(|(address, old)| {
             old.under_way = true;
             (DevicePtr::new(*address), old.bytes)
@@ -233,7 +265,12 @@ impl Core {
         tags.into_iter().collect()
     }
 
-    pub(super) fn set_pages(&mut self, extent: usize, range: &std::ops::Range<u64>, id: Option<super::handles::HandleId>) {
+    pub(super) fn set_pages(
+        &mut self,
+        extent: usize,
+        range: &std::ops::Range<u64>,
+        id: Option<super::handles::HandleId>,
+    ) {
         let (granularity_bytes, extent) = (self.granularity_bytes, &mut self.extents[extent]);
         let page = |address: u64| (address - extent.base) / granularity_bytes;
         let pages = page(range.start)..page(range.end);

@@ -126,6 +126,6 @@ mod tests {
         assert_eq!(extent.gaps().collect::<Vec<_>>(), [10..20, 30..100]);
         extent.add_gap(20..30);
         extent.add_gap(0..10);
-        assert_eq!(extent.gaps().collect::<Vec<_>>(), [0..100]);
+        assert!(extent.gaps().eq(std::iter::once(0..100)));
     }
 }

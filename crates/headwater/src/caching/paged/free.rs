@@ -180,7 +180,7 @@ impl Core {
         rest
     }
 
-    fn absorb_next(&mut self, id: BlockId) {
+    pub(super) fn absorb_next(&mut self, id: BlockId) {
         if let Some(next) = self.blocks[id].next {
             self.by_address.remove(&self.blocks[next].ptr);
             self.blocks.absorb_next(id);
@@ -224,7 +224,14 @@ impl Core {
     }
 
     /// Makes a block for addresses that were just mapped. It is in no index and not merged yet.
-    pub(super) fn insert_block(&mut self, extent: usize, start: u64, bytes: u64, tag: Tag, tick: u64) -> BlockId {
+    pub(super) fn insert_block(
+        &mut self,
+        extent: usize,
+        start: u64,
+        bytes: u64,
+        tag: Tag,
+        tick: u64,
+    ) -> BlockId {
         let mut block = Block::new(start, bytes, SegmentId(extent as u64), tag);
         block.state = State::Offered;
         block.given_back_at = tick;

@@ -8,12 +8,23 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::policy::{LIFE_MEMORY, SHORT_LIFE_ALLOCATIONS, SIZES_REMEMBERED};
+use super::policy::{LIFE_MEMORY, RESTLESS_MISSES, SHORT_LIFE_ALLOCATIONS, SIZES_REMEMBERED};
 
-/// Average lives by rounded size.
+/// What is known of a size.
+#[derive(Clone, Copy, Debug)]
+struct Habit {
+    /// The average life of its blocks.
+    life: f32,
+    /// How often it missed since live memory last had a new peak.
+    misses: u32,
+    /// That peak.
+    peak_live_bytes: u64,
+}
+
+/// Habits by rounded size.
 #[derive(Debug, Default)]
 pub(crate) struct Lifetimes {
-    lives: FxHashMap<u64, f32>,
+    habits: FxHashMap<u64, Habit>,
     /// Sizes in the order in which they were first seen.
     seen: VecDeque<u64>,
 }
@@ -21,23 +32,34 @@ pub(crate) struct Lifetimes {
 impl Lifetimes {
     /// Whether blocks of this size are expected to be given back soon. Of unknown sizes nothing is expected.
     pub(crate) fn is_short(&self, bytes: u64) -> bool {
-        self.lives.get(&bytes).is_some_and(|life| *life < SHORT_LIFE_ALLOCATIONS)
+        self.habits.get(&bytes).is_some_and(|habit| habit.life < SHORT_LIFE_ALLOCATIONS)
     }
 
     /// A block of this size lived for `allocations`.
     pub(crate) fn note(&mut self, bytes: u64, allocations: u64) {
         let life = allocations as f32;
-        if let Some(average) = self.lives.get_mut(&bytes) {
-            *average = LIFE_MEMORY * *average + (1.0 - LIFE_MEMORY) * life;
+        if let Some(habit) = self.habits.get_mut(&bytes) {
+            habit.life = LIFE_MEMORY * habit.life + (1.0 - LIFE_MEMORY) * life;
             return;
         }
         if self.seen.len() == SIZES_REMEMBERED
             && let Some(oldest) = self.seen.pop_front()
         {
-            self.lives.remove(&oldest);
+            self.habits.remove(&oldest);
         }
-        self.lives.insert(bytes, life);
+        self.habits.insert(bytes, Habit { life, misses: 0, peak_live_bytes: 0 });
         self.seen.push_back(bytes);
+    }
+
+    /// A request of this size missed. Says whether it does so again and again while the program needs no more than before: then
+    /// memory is being moved in circles, and growing a little ends it.
+    pub(crate) fn missed(&mut self, bytes: u64, peak_live_bytes: u64) -> bool {
+        let Some(habit) = self.habits.get_mut(&bytes) else { return false };
+        if habit.peak_live_bytes != peak_live_bytes {
+            (habit.misses, habit.peak_live_bytes) = (0, peak_live_bytes);
+        }
+        habit.misses += 1;
+        habit.misses >= RESTLESS_MISSES
     }
 }
 
@@ -63,6 +85,6 @@ mod tests {
             lifetimes.note(size, 1);
         }
         assert!(!lifetimes.is_short(0) && lifetimes.is_short(1));
-        assert_eq!(lifetimes.lives.len(), SIZES_REMEMBERED);
+        assert_eq!(lifetimes.habits.len(), SIZES_REMEMBERED);
     }
 }

@@ -114,7 +114,8 @@ impl CachingAllocator {
                 return Ok(true);
             }
             let here = ThreadMark::current().number;
-            let entry = state.core.tags().get(tag).filter(|entry| entry.is_within_reach(here) && !entry.is_lost);
+            let entry =
+                state.core.tags().get(tag).filter(|entry| entry.is_within_reach(here) && !entry.is_lost);
             match entry {
                 Some(entry) if state.marks.pending.len() < MARKS_MAX => (entry.stream, mark),
                 _ => return Ok(false),

@@ -25,7 +25,7 @@
 //! | `take.rs`, `free.rs` | hits, give-back, merging |
 //! | `place.rs`, `plan.rs`, `commit.rs` | a miss: where, from what, and afterwards |
 //! | `release.rs` | which handles to return, and returning them |
-//! | `sleep.rs` | memory behind live blocks, put away and brought back |
+//! | `sleep.rs`, `nap.rs` | memory behind live blocks, put away and brought back: the books, the calls |
 //! | `view.rs`, `verify.rs` | looking; every page in exactly one place |
 //! | `carry_out.rs` | plans turned into driver calls, with undo |
 //! | `marks.rs` | learning what streams have finished |
@@ -40,10 +40,12 @@ mod free;
 pub(crate) mod handles;
 mod lifetimes;
 pub(crate) mod marks;
+mod nap;
 mod place;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod release;
+mod sleep;
 mod take;
 mod upkeep;
 mod verify;
@@ -53,7 +55,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use headwater_driver::{DevicePtr, Handle};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::classic::blocks::BlockTable;
 use super::classic::pool::FreeIndex;
@@ -63,6 +65,8 @@ use crate::stats::DeviceStats;
 use extents::{Extent, Region};
 use handles::{HandleId, Handles, StrandedChange};
 use lifetimes::Lifetimes;
+pub(in crate::caching) use nap::Nap;
+pub use nap::{Contents, SleepId};
 pub(in crate::caching) use upkeep::open;
 
 /// An old mapping of memory that was taken elsewhere, or one that the driver would not remove.
@@ -105,6 +109,8 @@ pub(crate) struct Core {
     /// How many old mappings a handle still has.
     old_mappings: BTreeMap<Handle, u32>,
     loose: Vec<Loose>,
+    /// Live blocks whose memory is put away.
+    asleep: FxHashSet<BlockId>,
     /// Bytes of handles that the driver is about to be asked for.
     promised_bytes: u64,
     /// The clock of `tags.rs`.
@@ -133,6 +139,7 @@ impl Core {
             retiring: BTreeMap::new(),
             old_mappings: BTreeMap::new(),
             loose: Vec::new(),
+            asleep: FxHashSet::default(),
             promised_bytes: 0,
             ticks: 0,
             allocations: 0,

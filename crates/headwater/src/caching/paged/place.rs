@@ -21,8 +21,8 @@ pub(super) struct Place {
     pub(super) gap: Range<u64>,
     /// How much of the gap must be filled, from its beginning.
     pub(super) missing_bytes: u64,
-    /// The free range behind the gap, where that is needed too.
-    pub(super) behind: Option<BlockId>,
+    /// The free range behind the gap, and how much of it is needed.
+    pub(super) behind: Option<(BlockId, u64)>,
 }
 
 impl Core {
@@ -36,7 +36,8 @@ impl Core {
     /// The place in `region` where `bytes` need the least to be mapped. Nothing where the region's addresses have run out.
     pub(super) fn best_place(&self, region: Region, bytes: u64, tag: Tag) -> Option<Place> {
         let mut best: Option<((u64, bool, u64), Place)> = None;
-        for (number, extent) in self.extents.iter().enumerate().filter(|(_, extent)| extent.region == region) {
+        for (number, extent) in self.extents.iter().enumerate().filter(|(_, extent)| extent.region == region)
+        {
             for gap in extent.gaps() {
                 let Some(place) = self.place_at(number, gap, bytes, tag) else { continue };
                 let is_inner = place.gap.end != extent.end();
@@ -50,9 +51,7 @@ impl Core {
     }
 
     fn place_at(&self, extent: usize, gap: Range<u64>, bytes: u64, tag: Tag) -> Option<Place> {
-        let usable = |id: &BlockId| {
-            self.blocks[*id].segment.0 as usize == extent && self.may_use(*id, tag)
-        };
+        let usable = |id: &BlockId| self.blocks[*id].segment.0 as usize == extent && self.may_use(*id, tag);
         let before = self.by_address.range(..gap.start).next_back().map(|(_, id)| *id);
         let ends_here = |id: &BlockId| self.blocks[*id].ptr + self.blocks[*id].bytes == gap.start;
         let before = before.filter(ends_here).filter(usable);
@@ -65,8 +64,9 @@ impl Core {
             return Some(Place { extent, before, gap, missing_bytes, behind: None });
         }
         let behind = self.by_address.get(&gap.end).copied().filter(usable)?;
-        let joined_bytes = gap_bytes + self.blocks[behind].bytes;
-        let place = Place { extent, before, gap, missing_bytes: gap_bytes, behind: Some(behind) };
-        (joined_bytes >= short_bytes).then_some(place)
+        let behind_bytes = short_bytes - gap_bytes;
+        let place =
+            Place { extent, before, gap, missing_bytes: gap_bytes, behind: Some((behind, behind_bytes)) };
+        (self.blocks[behind].bytes >= behind_bytes).then_some(place)
     }
 }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::extents::Region;
 use super::handles::HandleId;
-use super::policy::{CUT_MIN_BYTES, RETIRING_MAX, handle_cap_bytes};
+use super::policy::{CUT_MIN_BYTES, RESTLESS_SHARE, RETIRING_MAX, handle_cap_bytes};
 use super::take::CutPoint;
 use super::{Core, Loose};
 use crate::caching::classic::blocks::State;
@@ -151,12 +151,30 @@ impl Core {
 
     fn plan_fill(&mut self, region: Region, wanted: &Wanted, tag: Tag) -> Plan {
         let Some(place) = self.best_place(region, wanted.padded_bytes, tag) else { return Plan::NoAddresses };
-        let held: SmallVec<[BlockId; 2]> = place.before.into_iter().chain(place.behind).collect();
+        let mut held: SmallVec<[BlockId; 2]> = SmallVec::new();
+        if let Some(before) = place.before {
+            self.unlist(before);
+            held.push(before);
+        }
+        if let Some((behind, bytes)) = place.behind {
+            // No more than is needed: handles further on may be taken.
+            self.unlist(behind);
+            if bytes < self.blocks[behind].bytes {
+                let rest = self.split(behind, bytes);
+                self.list(rest);
+            }
+            held.push(behind);
+        }
         for id in &held {
             self.hold(*id);
         }
         let room_bytes = place.gap.end - place.gap.start;
-        let mut filling = Filling { at: place.gap.start, missing_bytes: place.missing_bytes, room_bytes, pieces: Vec::new() };
+        let mut filling = Filling {
+            at: place.gap.start,
+            missing_bytes: place.missing_bytes,
+            room_bytes,
+            pieces: Vec::new(),
+        };
         let growable_bytes = self.growable_bytes();
         self.fill_from_loose(&mut filling);
         self.fill_from_elsewhere(&mut filling, wanted, tag, growable_bytes);
@@ -202,9 +220,13 @@ impl Core {
     /// Takes handles from elsewhere for what may not be created at once.
     fn fill_from_elsewhere(&mut self, filling: &mut Filling, wanted: &Wanted, tag: Tag, growable_bytes: u64) {
         let live_bytes = self.stats.requested_bytes.all.current + wanted.requested_bytes;
-        let peak_bytes = self.peak_reserved_bytes.max(self.peak_live_bytes).max(live_bytes);
+        let mut peak_bytes = self.peak_reserved_bytes.max(self.peak_live_bytes).max(live_bytes);
+        if self.lifetimes.missed(wanted.padded_bytes, self.peak_live_bytes) {
+            peak_bytes = peak_bytes.max(self.peak_live_bytes + self.peak_live_bytes / RESTLESS_SHARE);
+        }
         let held_bytes = self.reserved_bytes() + self.promised_bytes;
-        let regrow_bytes = peak_bytes.saturating_sub(held_bytes) / self.granularity_bytes * self.granularity_bytes;
+        let regrow_bytes =
+            peak_bytes.saturating_sub(held_bytes) / self.granularity_bytes * self.granularity_bytes;
         let mut due_bytes = filling.missing_bytes.saturating_sub(regrow_bytes.min(growable_bytes));
         while due_bytes > 0 {
             let most_bytes = due_bytes.min(filling.room_bytes);
@@ -299,9 +321,8 @@ impl Core {
         Some(Taken { handle, range, id, extent: mapped.extent, blocks, tick })
     }
 
-    /// Holds a free range back.
+    /// Holds a free range back that is out of the index.
     fn hold(&mut self, id: BlockId) {
-        self.unlist(id);
         let block = &mut self.blocks[id];
         block.state = State::Offered;
         let (extent, range) = (block.segment.0 as usize, block.ptr..block.ptr + block.bytes);

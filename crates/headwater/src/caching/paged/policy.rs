@@ -13,7 +13,7 @@ pub(crate) const SMALL_MAX_BYTES: u64 = 256 << 10;
 /// New handles are at most this share of the peak, so that a program of any size needs about a thousand of them.
 pub(crate) const HANDLE_SHARE: u64 = 1000;
 /// The least that a new handle may be limited to. Below it, creating costs more than what is wasted is worth.
-pub(crate) const HANDLE_CAP_MIN_BYTES: u64 = 8 * MIB;
+pub(crate) const HANDLE_CAP_MIN_BYTES: u64 = 10 * MIB;
 /// The most that a new handle may be limited to. Above it, what one block strands of a handle weighs too much.
 pub(crate) const HANDLE_CAP_MAX_BYTES: u64 = 48 * MIB;
 
@@ -26,9 +26,14 @@ pub(crate) const LIFE_MEMORY: f32 = 0.7;
 pub(crate) const SIZES_REMEMBERED: usize = 4096;
 
 /// Waste matters at the peak alone: cutting a handle to fit pays where live memory is above this share of its peak.
-pub(crate) const NEAR_PEAK_PERCENT: u64 = 98;
+pub(crate) const NEAR_PEAK_PERCENT: u64 = 95;
 /// What a cut must save. A cut costs as much as four new handles.
 pub(crate) const CUT_MIN_BYTES: u64 = 4 * MIB;
+
+/// A size that misses this often while live memory has no new peak makes memory go round in circles.
+pub(crate) const RESTLESS_MISSES: u32 = 3;
+/// To end that, the reserved memory may exceed the peak of live memory by this share of it, and no more.
+pub(crate) const RESTLESS_SHARE: u64 = 16;
 
 /// How many mappings may wait for their stream before they are removed. Each costs addresses only.
 pub(crate) const RETIRING_MAX: usize = 256;
@@ -65,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_cap_grows_with_the_program_between_its_bounds() {
-        assert_eq!(handle_cap_bytes(0, 2 * MIB), 8 * MIB);
+        assert_eq!(handle_cap_bytes(0, 2 * MIB), 10 * MIB);
         assert_eq!(handle_cap_bytes(21_000 * MIB, 2 * MIB), 20 * MIB);
         assert_eq!(handle_cap_bytes(1 << 40, 2 * MIB), 48 * MIB);
         assert_eq!(handle_cap_bytes(0, 64 * MIB), 64 * MIB);

@@ -81,8 +81,9 @@ impl Core {
                 self.stats.num_device_free += 1;
             }
             (Offer::Mapped(taken), Released::Unmapped) => {
-                self.loosen(taken.handle, taken.bytes());
+                let (handle, bytes) = (taken.handle, taken.bytes());
                 self.depart(taken, Tag::ANY, false);
+                self.loosen(handle, bytes);
             }
             (Offer::Mapped(taken), Released::Kept) => {
                 self.untake(taken);

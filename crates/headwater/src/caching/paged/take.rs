@@ -27,22 +27,23 @@ impl Core {
             return None;
         }
         self.unlist(id);
-        Some(self.carve(id, wanted, tag))
+        Some(self.carve(id, wanted, tag, false))
     }
 
     /// The same, and no handle is cut.
     pub(crate) fn take_uncut(&mut self, wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
         let (id, _) = self.fitting(wanted, tag)?;
         self.unlist(id);
-        Some(self.carve(id, wanted, tag))
+        Some(self.carve(id, wanted, tag, false))
     }
 
     /// The same from any region, for when nothing else is left.
     pub(crate) fn take_anywhere(&mut self, wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
-        let fits = Region::ALL.into_iter().filter_map(|region| self.best_fit(region, wanted.padded_bytes, tag));
+        let fits =
+            Region::ALL.into_iter().filter_map(|region| self.best_fit(region, wanted.padded_bytes, tag));
         let id = fits.min_by_key(|id| self.order(*id))?;
         self.unlist(id);
-        Some(self.carve(id, wanted, tag))
+        Some(self.carve(id, wanted, tag, false))
     }
 
     /// The free range that a request is served from: in its own region, or else in that of the other large blocks.
@@ -54,9 +55,7 @@ impl Core {
             Region::Short => Some(Region::Long),
         };
         let regions = std::iter::once(own).chain(other);
-        regions
-            .filter_map(|region| Some((self.best_fit(region, wanted.padded_bytes, tag)?, region)))
-            .next()
+        regions.filter_map(|region| Some((self.best_fit(region, wanted.padded_bytes, tag)?, region))).next()
     }
 
     /// Where a request belongs.
@@ -108,8 +107,8 @@ impl Core {
         (front_bytes < mapped.bytes).then_some(CutPoint { handle, front_bytes })
     }
 
-    /// Makes a free block that is out of the index live, and lists what is not needed of it.
-    pub(super) fn carve(&mut self, id: BlockId, wanted: &Wanted, tag: Tag) -> DevicePtr {
+    /// Makes a block that is out of the index live, and lists what is not needed of it. `is_new`: it was never in the index.
+    pub(super) fn carve(&mut self, id: BlockId, wanted: &Wanted, tag: Tag, is_new: bool) -> DevicePtr {
         let block = &self.blocks[id];
         let inner_offset = block.ptr.next_multiple_of(wanted.alignment_bytes) - block.ptr;
         // Whole block units, so that the rest begins at one.
@@ -117,7 +116,12 @@ impl Core {
             (inner_offset + wanted.block_bytes).next_multiple_of(MIN_BLOCK_BYTES).min(block.bytes);
         if needed_bytes < block.bytes {
             let rest = self.split(id, needed_bytes);
-            self.list(rest);
+            if is_new {
+                // What was just put together may have a neighbour that it belongs to.
+                self.settle(rest);
+            } else {
+                self.list(rest);
+            }
         }
         self.allocations += 1;
         let born_at = self.allocations;
@@ -127,7 +131,8 @@ impl Core {
         block.requested_bytes = wanted.requested_bytes;
         block.inner_offset = inner_offset;
         block.born_at = born_at;
-        let (ptr, bytes, start, extent) = (block.outer_ptr(), block.bytes, block.ptr, block.segment.0 as usize);
+        let (ptr, bytes, start, extent) =
+            (block.outer_ptr(), block.bytes, block.ptr, block.segment.0 as usize);
         self.live.insert(ptr, id);
         self.change_use(extent, start..start + bytes, true);
         let pool = self.extents[extent].region.pool();

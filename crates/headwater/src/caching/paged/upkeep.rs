@@ -135,18 +135,32 @@ impl CachingAllocator {
         &self,
         keep_bytes: u64,
     ) -> Result<(u64, Option<DriverError>), AllocError> {
-        for tag in self.tags_with_free() {
-            self.mark_stream(tag)?;
+        self.learn_all()?;
+        if self.wait_for_device()? && self.fill.is_some() {
+            // What waited for a stream that is gone is overwritten only now.
+            self.do_chores(usize::MAX, usize::MAX)?;
+            while self.wait_for_oldest()? {
+                self.do_chores(usize::MAX, usize::MAX)?;
+            }
+            self.learn_all()?;
         }
-        let waiting = self.state.lock().core.paged().map(Core::retiring_tags).unwrap_or_default();
-        for (tag, _) in waiting {
-            self.mark_stream(tag)?;
-        }
-        self.ask_marks()?;
-        self.wait_for_device()?;
         self.remove_old_mappings();
         let reserved_bytes = self.state.lock().core.stats().reserved_bytes.all.current;
         Ok(self.release_at_least(reserved_bytes.saturating_sub(keep_bytes)))
+    }
+
+    /// Asks every stream that has free memory, or old mappings, what it has finished.
+    fn learn_all(&self) -> Result<(), AllocError> {
+        let waiting = self.state.lock().core.paged().map(Core::retiring_tags).unwrap_or_default();
+        for tag in self.tags_with_free().into_iter().chain(waiting.into_iter().map(|(tag, _)| tag)) {
+            self.mark_stream(tag)?;
+        }
+        self.ask_marks()?;
+        if self.fill.is_some() {
+            // What still runs may be our own overwriting of what was given back, queued a moment ago.
+            while self.wait_for_mark()? {}
+        }
+        Ok(())
     }
 
     /// Returns at least `bytes` of what is free as a whole and finished, where there is so much.
@@ -207,6 +221,7 @@ impl CachingAllocator {
 
     /// Returns everything when the allocator goes, after waiting for whatever still uses it.
     pub(in crate::caching) fn close_pages(&mut self) {
+        self.forget_naps();
         let tags = self.tags_with_use();
         let marked: Vec<_> = tags.iter().map(|tag| self.mark_stream(*tag)).collect();
         let all_marked = marked.iter().all(|marked| matches!(marked, Ok(true)));

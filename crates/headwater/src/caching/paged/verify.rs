@@ -30,8 +30,9 @@ impl Core {
             let block = self.blocks.get(*id).ok_or_else(|| format!("no block for {address:#x}"))?;
             ensure(block.ptr == *address && block.bytes > 0, || format!("{block:?} is not at {address:#x}"))?;
             let before = last.map(|id| &self.blocks[id]);
-            let is_beside =
-                before.is_some_and(|before| before.ptr + before.bytes == *address && before.segment == block.segment);
+            let is_beside = before.is_some_and(|before| {
+                before.ptr + before.bytes == *address && before.segment == block.segment
+            });
             ensure(before.is_none_or(|before| before.ptr + before.bytes <= *address), || {
                 format!("{block:?} overlaps the block before it")
             })?;
@@ -39,7 +40,9 @@ impl Core {
             let expected = if is_beside { (last, Some(*id)) } else { (None, None) };
             ensure(linked == expected, || format!("{block:?} is not linked to the block before it"))?;
             self.verify_block(*id)?;
-            if is_beside && before.is_some_and(|before| before.state == State::Free && before.tag == block.tag) {
+            if is_beside
+                && before.is_some_and(|before| before.state == State::Free && before.tag == block.tag)
+            {
                 ensure(block.state != State::Free, || format!("{block:?} is not merged"))?;
             }
             live += usize::from(block.state == State::Live);
@@ -47,7 +50,9 @@ impl Core {
             last = Some(*id);
         }
         ensure(self.blocks.len() == self.by_address.len(), || "a block has no address".to_owned())?;
-        ensure(live == self.live.len(), || format!("{live} live blocks, {} known by address", self.live.len()))?;
+        ensure(live == self.live.len(), || {
+            format!("{live} live blocks, {} known by address", self.live.len())
+        })?;
         let listed: usize = self.free.iter().map(|index| index.len()).sum();
         ensure(free == listed, || format!("{free} free blocks, {listed} in the index"))
     }
@@ -59,7 +64,9 @@ impl Core {
         match block.state {
             State::Live => {
                 let by_address = self.live.get(&block.outer_ptr()) == Some(&id);
-                ensure(by_address && block.waits == 0, || format!("{block:?} is live and not known, or waits"))
+                ensure(by_address && block.waits == 0, || {
+                    format!("{block:?} is live and not known, or waits")
+                })
             }
             State::Free => {
                 let index = &self.free[self.region_of(id).place()];
@@ -104,7 +111,9 @@ impl Core {
                 })?;
             }
         }
-        ensure(whole_free == self.handles.whole_free_len(), || format!("{whole_free} handles are free as a whole"))?;
+        ensure(whole_free == self.handles.whole_free_len(), || {
+            format!("{whole_free} handles are free as a whole")
+        })?;
         let named: u64 = self.extents.iter().map(|extent| extent.pages.named()).sum();
         ensure(named == pages, || format!("{named} pages are named, {pages} mapped"))
     }
@@ -116,7 +125,9 @@ impl Core {
         let gaps = self.extents.iter().flat_map(|extent| extent.gaps());
         let retiring = self.retiring.iter().map(|(address, old)| *address..address + old.bytes);
         for range in mapped.chain(gaps).chain(retiring) {
-            taken.insert(range.start, range.end).map_or(Ok(()), |_| Err(format!("{:#x} is twice", range.start)))?;
+            taken
+                .insert(range.start, range.end)
+                .map_or(Ok(()), |_| Err(format!("{:#x} is twice", range.start)))?;
         }
         let mut end_of_last = 0;
         for (start, end) in taken {
@@ -146,7 +157,7 @@ impl Core {
             walked.segment.add(PoolKind::All, 1);
             walked.reserved_bytes.add(PoolKind::All, loose.bytes);
         }
-        for id in self.by_address.values() {
+        for id in self.by_address.values().filter(|id| !self.asleep.contains(id)) {
             let block = &self.blocks[*id];
             let pool = self.region_of(*id).pool();
             if block.state == State::Live {

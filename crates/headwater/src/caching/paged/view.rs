@@ -22,6 +22,9 @@ impl Core {
     /// The live block that callers know by `ptr`, or what is wrong with the address.
     pub(crate) fn find_live(&self, ptr: DevicePtr) -> Result<BlockId, AllocError> {
         match self.live.get(&ptr) {
+            Some(id) if !self.asleep.is_empty() && self.asleep.contains(id) => {
+                Err(AllocError::Asleep { ptr })
+            }
             Some(id) => Ok(*id),
             None => Err(self.what_is_wrong_with(ptr)),
         }
@@ -103,9 +106,11 @@ impl Core {
     pub(crate) fn unfinished_elsewhere(&self, tag: Tag) -> Vec<(Tag, u64)> {
         let mut found = Vec::new();
         for (other, _) in self.tags.iter().filter(|(other, _)| *other != tag) {
-            let free = self.free.iter().flat_map(|index| index.of(other)).map(|(bytes, id)| {
-                (bytes, self.blocks[id].given_back_at)
-            });
+            let free = self
+                .free
+                .iter()
+                .flat_map(|index| index.of(other))
+                .map(|(bytes, id)| (bytes, self.blocks[id].given_back_at));
             let (mut largest_bytes, mut mark) = (0, 0);
             for (bytes, given_back_at) in free {
                 largest_bytes = bytes.max(largest_bytes);

@@ -1,0 +1,46 @@
+//! Threads that capture, launch and drop graphs through one allocator at the same time, some into a pool that they take turns with.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
+
+mod graph_support;
+
+use graph_support::{MIB, both};
+use headwater::{Allocator, Request};
+use headwater_driver::{CaptureMode, Streams};
+use parking_lot::Mutex;
+
+#[test]
+fn threads_capture_launch_and_drop_at_the_same_time() {
+    both(|stage| {
+        let streams: Vec<_> = (0..4).map(|_| stage.stream()).collect();
+        let shared = stage.allocator.new_pool().unwrap();
+        // Graphs of one pool do not run at once: whoever has the turn captures and runs.
+        let turn = Mutex::new(());
+        std::thread::scope(|scope| {
+            for (number, stream) in streams.iter().copied().enumerate() {
+                let (stage, shared, turn) = (&stage, &shared, &turn);
+                scope.spawn(move || {
+                    for round in 0..20_u64 {
+                        let in_turn = (number % 2 == 0).then(|| turn.lock());
+                        let pool = in_turn.as_ref().map(|_| shared);
+                        stage.allocator.begin_capture(stream, CaptureMode::ThreadLocal, pool).unwrap();
+                        let large = stage.allocate((1 + round % 5) * 4 * MIB, stream);
+                        let small = stage.allocate(1000 + round, stream);
+                        stage.give_back(large);
+                        let again = stage.allocate(3 * MIB, stream);
+                        let graph = stage.allocator.end_capture(stream).unwrap().instantiate().unwrap();
+                        let outside = stage.allocator.allocate(Request::new(2 * MIB, stream)).unwrap();
+                        // SAFETY: the graph touches memory of its pool only, and has the turn where it shares it.
+                        unsafe { graph.launch(stream) }.unwrap();
+                        stage.sim.stream_synchronize(stream).unwrap();
+                        [small, again, outside].into_iter().for_each(|ptr| stage.give_back(ptr));
+                        drop(graph);
+                        drop(in_turn);
+                    }
+                });
+            }
+        });
+        drop(shared);
+        stage.finish(&streams);
+    });
+}
