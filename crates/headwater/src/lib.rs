@@ -17,9 +17,10 @@
 //! | [`config`] | settings, from code and from the environment |
 //! | [`stats`] | what is counted, and how it adds up |
 //!
-//! Everything here talks to a device through [`headwater_driver::Driver`] and does no file I/O. No request and no give-back
-//! waits for a whole device. One thing does: giving back the memory of graphs whose launches cannot be seen from here
-//! (`graph`, a closed pool), because nothing else says when they have finished.
+//! Everything here talks to a device through [`headwater_driver::Driver`] and does no file I/O. Nothing waits for a whole
+//! device to serve a request or to take one back, with one exception: memory whose users cannot be asked (streams that were
+//! destroyed without a word, graphs launched by somebody else) is recovered when a cache is emptied, a pool is closed, or as
+//! the very last step before a request fails, and then the driver waits for the device.
 //!
 //! ```
 //! use std::sync::Arc;

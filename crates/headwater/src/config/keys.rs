@@ -87,10 +87,10 @@ keys! {
         "finished memory of another stream may serve a request before the driver is asked";
     GraphCaptureRecordStreamReuse "graph_capture_record_stream_reuse" since "2.9" default "False"
         legal "True or False"
-        "blocks given back during a capture are reused in it once the graph orders the uses";
+        "accepted, no effect yet: GraphAllocator::order_streams lets memory pass between streams of a capture";
     ThreadCacheMb "thread_cache_mb" since "Headwater" default "8"
         legal "a whole number of MiB from 0 (off) to 65536"
-        "what one thread keeps of recently given back blocks, per device";
+        "accepted, no effect yet: what one thread keeps of recently given back blocks";
     FillOnFree "fill_on_free" since "Headwater" default "none"
         legal "none, zero, or a byte of two hex digits such as 0xA5"
         "what memory is overwritten with, in stream order, before anyone else gets it";
@@ -111,25 +111,25 @@ keys! {
         "the same for streams of a named class";
     PinnedUseCudaHostRegister "pinned_use_cuda_host_register" since "2.6" default "False"
         legal "True or False"
-        "host tier: pin ordinary memory in place of allocating pinned memory";
+        "accepted, no effect yet (host tier): pin ordinary memory in place of allocating pinned memory";
     PinnedNumRegisterThreads "pinned_num_register_threads" since "2.6" default "1"
         legal "a power of two from 1 to 128"
-        "host tier: threads that touch pages before they are pinned";
+        "accepted, no effect yet (host tier): threads that touch pages before they are pinned";
     PinnedUseBackgroundThreads "pinned_use_background_threads" since "2.6" default "False"
         legal "True or False"
-        "host tier: notice finished uses in a thread of its own";
+        "accepted, no effect yet (host tier): notice finished uses in a thread of its own";
     PinnedReserveSegmentSizeMb "pinned_reserve_segment_size_mb" since "2.10" default "off"
         legal "off, or a whole number of MiB above 0"
-        "host tier: a segment pinned once, for small blocks";
+        "accepted, no effect yet (host tier): a segment pinned once, for small blocks";
     PinnedFreeCatchAll "pinned_free_catch_all" since "2.12" default "False"
         legal "True or False"
-        "host tier: a failed give-back is counted and logged, not returned";
+        "accepted, no effect yet (host tier): a failed give-back is counted and logged, not returned";
     PinnedMaxRoundThresholdMb "pinned_max_round_threshold_mb" since "2.13" default "unlimited"
         legal "unlimited, or a whole number of MiB"
-        "host tier: larger blocks are not rounded to powers of two";
+        "accepted, no effect yet (host tier): larger blocks are not rounded to powers of two";
     PinnedMaxCachedSizeMb "pinned_max_cached_size_mb" since "2.13" default "unlimited"
         legal "unlimited, or a whole number of MiB"
-        "host tier: larger blocks are not cached";
+        "accepted, no effect yet (host tier): larger blocks are not cached";
 }
 
 /// Names PyTorch accepts besides its own, for builds whose sources were translated from `cuda` to `hip`.

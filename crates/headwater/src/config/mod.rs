@@ -20,26 +20,26 @@
 //! | `max_non_split_rounding_mb` | 2.6 | 20 | ≥ `large_segment_size_mb`, its default | slack when such a block is reused |
 //! | `roundup_power2_divisions` | 2.6 | off | 2^n, or `[256:1,512:2,>:4]` | sizes are rounded to a share of a power of two |
 //! | `large_segment_size_mb` | 2.11 | 20 | > 10 | the segment for large blocks below 10 MiB |
-//! | `garbage_collection_threshold` | 2.6 | off | in (0, 1) | share of the limit above which old cached segments go; needs a limit |
+//! | `garbage_collection_threshold` | 2.6 | off | in (0, 1) | share of the limit above which old cached segments go; needs a limit; `classic` only |
 //! | `per_process_memory_fraction` | 2.10 | 1 | in \[0, 1\] | limit, as a share of the device's memory |
 //! | `memory_limit` | Headwater | none | > 0, `K` `M` `G` `T` | limit in bytes; the smaller of both holds |
 //! | `throw_on_cudamalloc_oom` | 2.12 | False | `True`, `False` | beyond the limit: fail at once, no retries |
 //! | `cross_stream_reuse` | Headwater | True | `True`, `False` | finished memory of another stream may serve a request |
-//! | `graph_capture_record_stream_reuse` | 2.9 | False | `True`, `False` | reuse within a capture once the graph orders the uses |
-//! | `thread_cache_mb` | Headwater | 8 | 0 to 65536 | what a thread keeps of given back blocks, per device |
+//! | `graph_capture_record_stream_reuse` | 2.9 | False | `True`, `False` | no effect yet: `GraphAllocator::order_streams` does it |
+//! | `thread_cache_mb` | Headwater | 8 | 0 to 65536 | no effect yet: what a thread keeps of given back blocks |
 //! | `fill_on_free` | Headwater | none | `none`, `zero`, `0xA5` | overwrite before anyone else gets the memory |
 //! | `trace_malloc_mode` | xsigma | 0 | `0`, `1` | 1: record a history of events (65536 of them) |
 //! | `history_events` | Headwater | 0 | 0 to 16777216 | how many of the latest events are kept |
 //! | `release_lock_on_cudamalloc` | 2.6 | False | `True`, `False` | none: no lock is held across a driver call |
 //! | `expandable_segments_reserve` | 2.15 | unset | > 0, share or `40G` | addresses reserved for an arena; at most 9/8 of the memory |
 //! | `expandable_segments_reserve_by_class` | 2.15 | unset | `[name:0.5,name:40G]` | the same for streams of a class |
-//! | `pinned_use_cuda_host_register` | 2.6 | False | `True`, `False` | host tier: pin ordinary memory in place |
-//! | `pinned_num_register_threads` | 2.6 | 1 | 2^n ≤ 128 | host tier: threads that touch pages first |
-//! | `pinned_use_background_threads` | 2.6 | False | `True`, `False` | host tier: notice finished uses in a thread |
-//! | `pinned_reserve_segment_size_mb` | 2.10 | off | > 0 | host tier: a segment pinned once, for small blocks |
-//! | `pinned_free_catch_all` | 2.12 | False | `True`, `False` | host tier: a failed give-back is counted, not returned |
-//! | `pinned_max_round_threshold_mb` | 2.13 | unlimited | ≥ 0 | host tier: larger blocks are not rounded to 2^n |
-//! | `pinned_max_cached_size_mb` | 2.13 | unlimited | ≥ 0 | host tier: larger blocks are not cached |
+//! | `pinned_use_cuda_host_register` | 2.6 | False | `True`, `False` | no effect yet (host tier): pin ordinary memory in place |
+//! | `pinned_num_register_threads` | 2.6 | 1 | 2^n ≤ 128 | no effect yet (host tier): threads that touch pages first |
+//! | `pinned_use_background_threads` | 2.6 | False | `True`, `False` | no effect yet (host tier): notice finished uses in a thread |
+//! | `pinned_reserve_segment_size_mb` | 2.10 | off | > 0 | no effect yet (host tier): a segment pinned once, for small blocks |
+//! | `pinned_free_catch_all` | 2.12 | False | `True`, `False` | no effect yet (host tier): a failed give-back is counted, not returned |
+//! | `pinned_max_round_threshold_mb` | 2.13 | unlimited | ≥ 0 | no effect yet (host tier): larger blocks are not rounded to 2^n |
+//! | `pinned_max_cached_size_mb` | 2.13 | unlimited | ≥ 0 | no effect yet (host tier): larger blocks are not cached |
 //!
 //! Where the default is a word, the word is also accepted as a value. `release_lock_on_hipmalloc` and
 //! `pinned_use_hip_host_register` are accepted for their `cuda` names. One difference to PyTorch on purpose: a bad
