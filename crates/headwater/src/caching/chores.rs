@@ -12,7 +12,7 @@ use headwater_driver::{CaptureStatus, DriverError, ErrorClass, Event, EventOptio
 
 use super::CachingAllocator;
 use super::classic::Tag;
-use super::state::Fill;
+use super::state::{Fill, State};
 use super::uses::Head;
 use crate::AllocError;
 use crate::capture_guard;
@@ -28,6 +28,28 @@ pub(super) enum Recorded {
     Event(Event),
     /// The stream is being captured.
     Captured,
+}
+
+/// While it lives, no event is recorded anew: a thread has one in hand and asks it without the lock.
+pub(super) struct Asking<'a>(&'a CachingAllocator);
+
+impl<'a> Asking<'a> {
+    /// Chooses what to ask, if there is anything.
+    pub(super) fn about<T>(
+        allocator: &'a CachingAllocator,
+        choose: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Option<(Self, T)> {
+        let mut state = allocator.state.lock();
+        let chosen = choose(&mut state)?;
+        state.uses.begin_asking();
+        Some((Self(allocator), chosen))
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().uses.end_asking();
+    }
 }
 
 impl CachingAllocator {
@@ -153,10 +175,8 @@ impl CachingAllocator {
         let mut ended = 0;
         let mut left = questions;
         loop {
-            let heads = self.state.lock().uses.heads(left);
-            if heads.is_empty() {
-                return Ok(ended);
-            }
+            let choose = |state: &mut State| Some(state.uses.heads(left)).filter(|heads| !heads.is_empty());
+            let Some((_asking, heads)) = Asking::about(self, choose) else { return Ok(ended) };
             let asked = capture_guard::relaxed(&*self.driver, || {
                 Ok(heads.iter().map(|head| self.driver.event_query(head.event)).collect::<Vec<_>>())
             });
@@ -198,7 +218,9 @@ impl CachingAllocator {
 
     /// Waits for the event that was recorded first. Says whether there was one.
     pub(super) fn wait_for_oldest(&self) -> Result<bool, AllocError> {
-        let Some(head) = self.state.lock().uses.oldest() else { return Ok(false) };
+        let Some((_asking, head)) = Asking::about(self, |state| state.uses.oldest()) else {
+            return Ok(false);
+        };
         let waited = capture_guard::relaxed(&*self.driver, || self.driver.event_synchronize(head.event));
         match waited {
             Ok(()) => {

@@ -15,8 +15,9 @@ use headwater_driver::{DriverError, ErrorClass, Event};
 use super::policy::{INTEREST_GIVE_BACKS, MARK_BYTES, MARK_GIVE_BACKS, MARKS_MAX, SMALL_MAX_BYTES};
 use crate::AllocError;
 use crate::caching::CachingAllocator;
-use crate::caching::chores::{Recorded, only_fatal};
+use crate::caching::chores::{Asking, Recorded, only_fatal};
 use crate::caching::classic::Tag;
+use crate::caching::state::State;
 use crate::caching::threads::ThreadMark;
 use crate::capture_guard;
 
@@ -143,10 +144,8 @@ impl CachingAllocator {
     pub(in crate::caching) fn ask_marks(&self) -> Result<bool, AllocError> {
         let mut any = false;
         loop {
-            let heads = self.state.lock().marks.heads();
-            if heads.is_empty() {
-                return Ok(any);
-            }
+            let choose = |state: &mut State| Some(state.marks.heads()).filter(|heads| !heads.is_empty());
+            let Some((_asking, heads)) = Asking::about(self, choose) else { return Ok(any) };
             let asked = capture_guard::relaxed(&*self.driver, || {
                 Ok(heads.iter().map(|mark| self.driver.event_query(mark.event)).collect::<Vec<_>>())
             });
@@ -166,7 +165,9 @@ impl CachingAllocator {
     /// # Errors
     /// Where waiting failed.
     pub(super) fn wait_for_mark(&self) -> Result<bool, AllocError> {
-        let Some(mark) = self.state.lock().marks.oldest() else { return Ok(false) };
+        let Some((_asking, mark)) = Asking::about(self, |state| state.marks.oldest()) else {
+            return Ok(false);
+        };
         let waited = capture_guard::relaxed(&*self.driver, || self.driver.event_synchronize(mark.event));
         let failed = waited.as_ref().err().cloned();
         self.mark_answered(&mark, waited.map(|()| true))?;

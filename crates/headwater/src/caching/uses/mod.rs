@@ -93,6 +93,11 @@ pub(crate) struct Uses {
     lost: Vec<LostWait>,
     /// Events to be recorded again.
     spare: Vec<Event>,
+    /// How many threads are asking events, without the lock.
+    asking: u32,
+    /// Events that became spare meanwhile. One of those threads may still ask for its old use; recorded again in a stream whose
+    /// capture has just begun, the question would destroy the capture.
+    resting: Vec<Event>,
     last_number: u64,
     /// The queue after which the next round of questions begins.
     asked_last: Option<Tag>,
@@ -237,7 +242,20 @@ impl Uses {
 
     /// Keeps an event for later.
     pub(crate) fn keep_event(&mut self, event: Event) {
-        self.spare.push(event);
+        if self.asking == 0 { self.spare.push(event) } else { self.resting.push(event) }
+    }
+
+    /// A thread is about to ask events without the lock.
+    pub(crate) fn begin_asking(&mut self) {
+        self.asking += 1;
+    }
+
+    /// A thread has its answers.
+    pub(crate) fn end_asking(&mut self) {
+        self.asking = self.asking.saturating_sub(1);
+        if self.asking == 0 {
+            self.spare.append(&mut self.resting);
+        }
     }
 
     /// Takes all spare events out, to be destroyed.
@@ -248,7 +266,8 @@ impl Uses {
     /// Every event there is, to be destroyed: nothing waits any more.
     pub(crate) fn take_all_events(&mut self) -> Vec<Event> {
         let batches = std::mem::take(&mut self.queues).into_values().flat_map(|queue| queue.sealed);
-        batches.map(|batch| batch.event).chain(self.spare.drain(..)).collect()
+        let idle = self.spare.drain(..).chain(self.resting.drain(..));
+        batches.map(|batch| batch.event).chain(idle).collect()
     }
 
     /// Whether there is nothing to record and nothing to ask.
