@@ -12,6 +12,8 @@
 //! | [`host`] | pinned blocks: pool and multi-block buffers |
 //! | [`disk`] | the spill file of a DISK space: direct I/O with deep queues, checksums, compression |
 //! | [`spill`] | the engine: buffers and tables that move down under pressure and up on use; movers, tasks, figures |
+//! | [`Survey`] | what tiers this machine can have, for people |
+//! | [`metrics`] | Prometheus' text format, and a small server that hands it out |
 //! | [`demo`] | a working set larger than the GPU, worked through to the right answer |
 //! | [`clock`], [`error`] | time that tests can move; what can go wrong, with the numbers |
 //!
@@ -49,16 +51,18 @@
 //! ```
 
 pub mod allocation;
-mod capture_guard;
 pub mod clock;
 pub mod demo;
 pub mod disk;
 pub mod error;
 pub mod host;
 pub mod manager;
+pub mod metrics;
 pub mod reservation;
+mod shortage;
 pub mod space;
 pub mod spill;
+mod survey;
 mod sync;
 pub mod thresholds;
 pub mod tier;
@@ -78,6 +82,7 @@ pub use space::{
     SpaceUse, StreamPolicy, StreamPool,
 };
 pub use spill::{Spill, SpillBuffer, SpillConfig, SpillFigures, SpillTable, Task};
+pub use survey::{DiskSurvey, Survey};
 pub use thresholds::{Fraction, Thresholds};
 pub use tier::{SpaceId, Tier};
 pub use waiting::{CancelToken, Wait};

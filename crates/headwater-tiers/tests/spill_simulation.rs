@@ -8,11 +8,10 @@ mod spill_support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use headwater::{Block, Request};
 use headwater_driver::{Copies, Stream, StreamOptions, Streams};
 use headwater_tiers::disk::DiskError;
 use headwater_tiers::{SpillBuffer, Task, Tier, TierError};
-use spill_support::{DEVICE, GPU, GPU_BYTES, KIB, Machine, Random, is_expected, seeds};
+use spill_support::{DEVICE, KIB, Machine, Random, is_expected, seeds};
 
 const THREADS: u64 = 8;
 const TASKS_EACH: u64 = 30;
@@ -175,51 +174,4 @@ fn every_task_ends_as_expected_while_driver_memory_and_disk_fail() {
         // What the disk corrupts is lost to its task, and some are called off.
         assert!(u64::from(simulate(seed, true)) > THREADS * TASKS_EACH / 3, "seed {seed}");
     }
-}
-
-/// The same demand on a GPU without the manager: what does not fit fails. With it, nothing fails for want of room.
-#[test]
-fn montecarlo_with_and_without_the_manager() {
-    let seed = 7;
-    let machine = Machine::new(seed);
-    let mut random = Random(seed);
-    let sizes: Vec<u64> = (0..40).map(|_| (1 + random.below(96)) * KIB).collect();
-    assert!(sizes.iter().sum::<u64>() > 3 * GPU_BYTES);
-
-    let space = machine.spill.tiers().space(GPU).unwrap();
-    let mut kept = Vec::new();
-    let mut failed = 0;
-    for bytes in &sizes {
-        // What a program without reservations and spilling does, up to the same capacity.
-        match space.claim_unreserved(*bytes) {
-            Ok(claim) => {
-                let request = Request::new(*bytes, Stream::legacy_default(DEVICE));
-                kept.push((Block::allocate(space.allocator().unwrap().clone(), request).unwrap(), claim));
-            }
-            Err(TierError::OverCapacity(_)) => failed += 1,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    assert!(failed > 20, "{failed}");
-    drop(kept);
-
-    let task = machine.spill.task(0);
-    let buffers: Vec<_> = sizes
-        .iter()
-        .map(|bytes| {
-            machine.spill.buffer_from_slice(
-                &pattern(*bytes as usize, *bytes),
-                Tier::Gpu,
-                DEVICE,
-                &task.wait(),
-            )
-        })
-        .collect::<Result<_, _>>()
-        .unwrap();
-    for (buffer, bytes) in buffers.iter().zip(&sizes) {
-        let back = buffer.read_on_host(&task.wait()).unwrap().to_vec().unwrap();
-        assert!(back == pattern(*bytes as usize, *bytes));
-    }
-    drop((buffers, task, space));
-    machine.end(seed);
 }

@@ -11,7 +11,8 @@
 //! | `extents.rs` | which ranges of the file are taken: pure |
 //! | `flights.rs` | transfers under way: short ones resumed, interrupted ones repeated |
 //! | `compression.rs` | whether compressing pays, by measurement |
-//! | `store.rs`, `image.rs` | [`DiskStore`]; images written to it and read back, each chunk with its checksum |
+//! | `store.rs`, `image.rs` | [`DiskStore`] and what is in it: images |
+//! | `writer.rs`, `reader.rs` | images written and read back, each chunk with its checksum |
 //! | `error.rs` | [`DiskError`] |
 //!
 //! A crash leaves nothing: a file without a name goes with the process. Nothing is ever read that was not written by this
@@ -27,6 +28,7 @@ mod image;
 mod io;
 mod memory;
 mod probe;
+mod reader;
 mod store;
 mod sweep;
 #[cfg(test)]
@@ -34,12 +36,15 @@ mod sweep;
 mod tests;
 mod threads;
 mod uring;
+mod writer;
 
 pub use aligned::AlignedBuffer;
 pub use compression::Compression;
 pub use error::{DiskError, IoCause};
-pub use image::{ChunkMemory, ImageReader, ImageWriter, StoredImage};
+pub use image::{ChunkMemory, StoredImage};
 pub use io::{Alignment, Completion, Direction, DiskIo, IoDescription, IoKind, IoQueue, Transfer};
 pub use memory::{DiskFaults, MemoryIo};
 pub use probe::{Attempt, IoChoice, open_io};
+pub use reader::ImageReader;
 pub use store::{DiskOptions, DiskStore, DiskUse};
+pub use writer::ImageWriter;

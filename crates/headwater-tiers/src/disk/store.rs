@@ -9,9 +9,11 @@ use parking_lot::Mutex;
 use super::compression::{Compression, Judge};
 use super::error::{DiskError, is_full};
 use super::extents::Extents;
-use super::image::{ImageReader, ImageWriter, StoredImage};
+use super::image::StoredImage;
 use super::io::{DiskIo, IoDescription};
 use super::probe::{Attempt, IoChoice, open_io};
+use super::reader::ImageReader;
+use super::writer::ImageWriter;
 
 /// How a store is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

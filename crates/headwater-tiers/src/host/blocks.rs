@@ -26,7 +26,8 @@ pub(super) struct State {
 pub(super) struct SlabState {
     pub(super) slab: Slab,
     pub(super) blocks: u32,
-    /// Last freed, first out: its lines may still be in a cache.
+    /// Highest first, so that blocks leave from the front of the slab: what is taken together lies together as far as it can,
+    /// and is copied in fewer and larger pieces.
     pub(super) free: Vec<u32>,
 }
 
@@ -90,12 +91,13 @@ impl State {
     }
 
     pub(super) fn put_free(&mut self, blocks: &[BlockRef]) {
-        // The first of the batch is the first to be handed out again.
-        for block in blocks.iter().rev() {
-            match self.slabs.get_mut(&block.slab) {
-                Some(slab) => slab.free.push(block.index),
-                None => debug_assert!(false, "a slab with blocks given out is not freed: {block:?}"),
-            }
+        for together in blocks.chunk_by(|one, next| one.slab == next.slab) {
+            let Some(slab) = together.first().and_then(|block| self.slabs.get_mut(&block.slab)) else {
+                debug_assert!(false, "a slab with blocks given out is not freed: {together:?}");
+                continue;
+            };
+            slab.free.extend(together.iter().map(|block| block.index));
+            slab.free.sort_unstable_by_key(|index| std::cmp::Reverse(*index));
         }
         self.free_blocks += blocks.len() as u64;
     }

@@ -7,7 +7,8 @@
 //! | `numa.rs` | the operating system's side of placement |
 //! | `uses.rs` | device work that still uses blocks |
 //! | `blocks.rs` | which blocks are free, and which wait for a device |
-//! | `pool.rs` | slabs cut into blocks: growing, reuse, shrinking |
+//! | `pool.rs` | slabs cut into blocks: taken, given back, shrunk |
+//! | `supply.rs` | where blocks come from: slabs pinned, and blocks that devices are done with |
 //! | `buffer.rs` | [`HostBuffer`]: an allocation of several blocks |
 
 mod blocks;
@@ -16,6 +17,7 @@ mod config;
 pub(crate) mod numa;
 mod pool;
 mod slab;
+mod supply;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

@@ -4,21 +4,17 @@
 //! ladder: free blocks; blocks whose last device use has finished; a new slab, pinned outside of the lock; what another thread
 //! is just pinning or checking; the oldest use still under way, waited for. How many blocks there can be is the space's
 //! capacity, and a claim within it is what a caller comes with, so the ladder ends in a block or in a driver's error.
-//!
-//! The lock is never held across a driver call. Who makes or checks blocks takes them out of the state, notes that it is
-//! busy, and comes back; others that find nothing meanwhile wait for it rather than give up.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use headwater::AllocError;
 use headwater_driver::{CaptureStatus, Driver, ErrorClass, Stream};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::blocks::{BlockRef, Pending, SlabState, State};
+use super::blocks::{BlockRef, Pending, SlabState};
 use super::buffer::HostBuffer;
 use super::config::PinnedConfig;
-use super::slab::Slab;
+use super::supply::Inner;
 use super::uses::{Events, Use, Uses};
 use crate::error::TierError;
 use crate::reservation::{Claim, Ledger, OverPolicy};
@@ -27,25 +23,6 @@ use crate::reservation::{Claim, Ledger, OverPolicy};
 #[derive(Clone, Debug)]
 pub struct PinnedPool {
     inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    driver: Arc<dyn Driver>,
-    events: Arc<Events>,
-    ledger: Arc<Ledger>,
-    config: PinnedConfig,
-    node: u32,
-    state: Mutex<State>,
-    /// Blocks came free, or nobody is busy any more.
-    changed: Condvar,
-}
-
-/// What a look at the pending blocks found.
-struct Checked<'a> {
-    state: MutexGuard<'a, State>,
-    found: bool,
-    failure: Option<TierError>,
 }
 
 /// What a pool has.
@@ -268,120 +245,5 @@ impl PinnedPool {
     /// Marks what `stream` has to do by now.
     pub(super) fn mark(&self, stream: Stream) -> Result<Arc<Use>, TierError> {
         Ok(self.inner.events.mark(stream)?)
-    }
-}
-
-impl Inner {
-    /// How many blocks another slab may have; `None` where the capacity is pinned.
-    fn room_for_slab(&self, state: &State) -> Option<u32> {
-        let blocks_max = self.ledger.account().capacity_bytes / self.config.block_bytes;
-        let room = blocks_max.saturating_sub(state.blocks);
-        // At most `blocks_per_slab`, so the cast loses nothing.
-        Some(room.min(u64::from(self.config.blocks_per_slab)) as u32).filter(|blocks| *blocks > 0)
-    }
-
-    /// Pins a slab of `blocks`, outside of the lock.
-    fn grow<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-        blocks: u32,
-    ) -> Result<MutexGuard<'a, State>, TierError> {
-        state.blocks += u64::from(blocks);
-        state.busy += 1;
-        let bytes = u64::from(blocks) * self.config.block_bytes;
-        let made = MutexGuard::unlocked(&mut state, || {
-            Slab::make(&*self.driver, bytes, self.config.placement, self.node)
-        });
-        state.busy -= 1;
-        let answer = match made {
-            Ok(slab) => {
-                let id = state.next_slab;
-                state.next_slab += 1;
-                state.free_blocks += u64::from(blocks);
-                // Handed out from the front of the slab.
-                let free = (0..blocks).rev().collect();
-                state.slabs.insert(id, SlabState { slab, blocks, free });
-                Ok(state)
-            }
-            Err(error) => {
-                state.blocks -= u64::from(blocks);
-                drop(state);
-                Err(error)
-            }
-        };
-        self.changed.notify_all();
-        answer
-    }
-
-    /// Looks which pending blocks are free by now, outside of the lock. A use that cannot be asked about keeps its
-    /// blocks pending, and does not stand in the way of others.
-    fn check_pending<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Checked<'a> {
-        if state.pending.is_empty() {
-            return Checked { state, found: false, failure: None };
-        }
-        let taken = std::mem::take(&mut state.pending);
-        state.busy += 1;
-        let (mut finished, mut unfinished, mut failure) = (Vec::new(), VecDeque::new(), None);
-        MutexGuard::unlocked(&mut state, || {
-            for mut pending in taken {
-                failure = pending.drop_finished_uses().err().or(failure.take());
-                if pending.uses.is_empty() { finished.push(pending) } else { unfinished.push_back(pending) }
-            }
-        });
-        state.busy -= 1;
-        // Others may have added younger ones meanwhile.
-        unfinished.append(&mut state.pending);
-        state.pending = unfinished;
-        for pending in &finished {
-            state.pending_blocks -= pending.blocks.len() as u64;
-            state.put_free(&pending.blocks);
-        }
-        self.changed.notify_all();
-        Checked { state, found: !finished.is_empty(), failure: failure.map(TierError::from) }
-    }
-
-    /// Waits, outside of the lock, until the oldest pending blocks are free.
-    fn wait_for_oldest<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-    ) -> Result<MutexGuard<'a, State>, TierError> {
-        let Some(oldest) = state.pending.pop_front() else { return Ok(state) };
-        state.busy += 1;
-        let waited = MutexGuard::unlocked(&mut state, || oldest.uses.iter().try_for_each(|used| used.wait()));
-        state.busy -= 1;
-        let answer = match waited {
-            Ok(()) => {
-                state.pending_blocks -= oldest.blocks.len() as u64;
-                state.put_free(&oldest.blocks);
-                Ok(state)
-            }
-            Err(error) => {
-                state.pending.push_front(oldest);
-                drop(state);
-                Err(error.into())
-            }
-        };
-        self.changed.notify_all();
-        answer
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let state = self.state.get_mut();
-        let mut all_finished = true;
-        for pending in state.pending.drain(..) {
-            all_finished &= pending.uses.iter().all(|used| used.wait().is_ok());
-        }
-        if !all_finished {
-            // A device that cannot be asked may still be writing: leaked memory is better than somebody else's.
-            std::mem::forget(std::mem::take(&mut state.slabs));
-            return;
-        }
-        for SlabState { slab, .. } in std::mem::take(&mut state.slabs).into_values() {
-            // SAFETY: buffers keep the pool alive, so there are none, and all device uses have finished.
-            // A driver that refuses keeps the memory; there is nobody left to tell.
-            let _ = unsafe { slab.free(&*self.driver) };
-        }
     }
 }

@@ -6,8 +6,8 @@ use headwater_driver::Driver;
 
 use super::config::Placement;
 use super::numa;
-use crate::capture_guard::relaxed;
 use crate::error::TierError;
+use headwater_driver::capture_guard::relaxed;
 
 /// Pinned memory, owned by whoever frees it.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use headwater_driver::{DeviceId, Driver, Event, EventOptions, Result, Stream};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::capture_guard::relaxed;
+use headwater_driver::capture_guard::relaxed;
 
 /// Idle events kept for each device.
 const IDLE_EVENTS_MAX: usize = 64;

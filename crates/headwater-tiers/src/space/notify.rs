@@ -120,6 +120,7 @@ pub struct Listener {
 impl Listener {
     /// Waits until there is news. Signals since the last look count: a wait that begins after them ends at once.
     pub fn wait(&mut self, wait: &Wait) -> News {
+        let wait = &*wait.known();
         let channel = &self.channel;
         let deadline = wait.deadline(channel.clock.now());
         let this: Weak<dyn Cancellable> = channel.this.clone();

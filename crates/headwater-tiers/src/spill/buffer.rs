@@ -130,6 +130,15 @@ impl<T: Plain> SpillBuffer<T> {
     pub fn spill_to(&self, tier: Tier, wait: &Wait) -> Result<(), TierError> {
         self.node().spill_to(tier, wait)
     }
+
+    /// Moves the data to one space: to another GPU, or to the memory of another NUMA node. Nothing happens where it is there.
+    ///
+    /// # Errors
+    /// As [`read_on_gpu`](Self::read_on_gpu); [`TierError::NotThisTier`] from one DISK space to another, between which there is no
+    /// way but through memory.
+    pub fn move_to(&self, space: SpaceId, wait: &Wait) -> Result<(), TierError> {
+        self.node().move_to(space, wait)
+    }
 }
 
 impl<T: Plain> fmt::Debug for SpillBuffer<T> {

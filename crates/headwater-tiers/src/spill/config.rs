@@ -18,7 +18,8 @@ pub struct SpillConfig {
     pub poll: Duration,
     /// Who goes first.
     pub policy: Arc<dyn VictimPolicy>,
-    /// How many pinned blocks are set aside for moves between GPU and disk.
+    /// How many pinned blocks are set aside for moves between GPU and disk. One move takes half of them, so this is twice as
+    /// deep as the disk's queue with the defaults of both. Half of a HOST space that has no more blocks than that.
     pub staging_blocks: usize,
     /// The largest single copy between GPU and HOST; two such windows are under way at once. 8 MiB and more run at full speed
     /// (54 of 55 GB/s, measured on an H200), and a move can be called off between two windows.
@@ -41,7 +42,7 @@ impl Default for SpillConfig {
             background: true,
             poll: Duration::from_millis(10),
             policy: Arc::new(PriorityThenColdest),
-            staging_blocks: 32,
+            staging_blocks: 64,
             window_bytes: 32 << 20,
             deadlock_patience: Duration::from_millis(20),
             rollbacks_max: 100,

@@ -10,11 +10,11 @@ use headwater_driver::{DeviceId, Driver, Stream};
 use parking_lot::Mutex;
 
 use super::config::SpillConfig;
+use super::copy_streams::CopyStreams;
 use super::metrics::{Counters, SpillFigures};
 use super::node::Node;
 use super::staging::Staging;
 use super::tasks::Tasks;
-use crate::capture_guard::relaxed;
 use crate::disk::DiskStore;
 use crate::error::TierError;
 use crate::host::uses::Events;
@@ -23,6 +23,7 @@ use crate::reservation::OverPolicy;
 use crate::space::{NotificationChannel, Notifier, Space};
 use crate::tier::{SpaceId, Tier};
 use crate::waiting::Wait;
+use headwater_driver::capture_guard::relaxed;
 
 /// How often a stream is asked to finish before its device counts as lost.
 const SETTLE_ATTEMPTS: u32 = 8;
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) config: SpillConfig,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) events: Arc<Events>,
+    /// After the tiers: an allocator that goes may still ask something of a stream.
+    pub(crate) copy_streams: BTreeMap<DeviceId, CopyStreams>,
     pub(crate) stores: BTreeMap<SpaceId, DiskStore>,
     pub(crate) staging: Staging,
     pub(crate) block_bytes: u64,
@@ -81,13 +84,25 @@ impl Core {
                 vacant.insert(DiskStore::open(disk.mount()?, disk.disk_options()?)?);
             }
         }
-        let blocks = if stores.is_empty() { 0 } else { config.staging_blocks.max(2) };
+        // A small HOST space keeps half of itself for data.
+        let room = host.usage().limit_bytes / block_bytes;
+        let blocks = match config.staging_blocks.max(2) {
+            _ if stores.is_empty() => 0,
+            wanted if wanted as u64 >= room => (room / 2).max(2) as usize,
+            wanted => wanted,
+        };
         let staging = Staging::new(set_aside(host, blocks, block_bytes)?);
+        let mut copy_streams = BTreeMap::new();
+        for space in of_tier(Tier::Gpu) {
+            let device = DeviceId(space.id().place());
+            copy_streams.insert(device, CopyStreams::new(&driver, device, tiers.clock())?);
+        }
         let kicks = NotificationChannel::new(tiers.clock().clone());
         let tasks = Tasks::new(config.rollbacks_max, config.splits_max, config.task_wait, kicks.clone());
         let core = Arc::new(Self {
             events: Events::new(driver.clone()),
             driver,
+            copy_streams,
             stores,
             staging,
             block_bytes,

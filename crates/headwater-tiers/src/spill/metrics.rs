@@ -1,6 +1,5 @@
-//! What the engine counts, as a plain struct and as Prometheus text.
+//! What the engine counts, as a plain struct.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -41,6 +40,7 @@ routes! {
     DiskToGpu "disk_to_gpu" Disk Gpu,
     DiskToHost "disk_to_host" Disk Host,
     GpuToGpu "gpu_to_gpu" Gpu Gpu,
+    HostToHost "host_to_host" Host Host,
 }
 
 /// What was moved along one route.
@@ -97,67 +97,6 @@ impl SpillFigures {
     /// What was moved along `route`.
     pub fn route(&self, route: Route) -> RouteFigures {
         self.routes.get(route as usize).copied().unwrap_or_default()
-    }
-
-    /// The figures in Prometheus' text format, version 0.0.4.
-    pub fn prometheus_text(&self) -> String {
-        let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {
-            // Writing into a string cannot fail.
-            let _ = writeln!(text, "# HELP headwater_{name} {help}\n# TYPE headwater_{name} {kind}");
-            for (labels, value) in rows {
-                let _ = writeln!(text, "headwater_{name}{labels} {value}");
-            }
-        };
-        let by_route = |value: fn(&RouteFigures) -> String| {
-            let row = |route: &Route| (format!("{{route=\"{}\"}}", route.name()), value(&self.route(*route)));
-            Route::ALL.iter().map(row).collect::<Vec<_>>()
-        };
-        let one = |value: u64| vec![(String::new(), value.to_string())];
-        family("spill_moves_total", "counter", "Moves that succeeded.", &by_route(|r| r.moves.to_string()));
-        family("spill_bytes_total", "counter", "Bytes moved.", &by_route(|r| r.bytes.to_string()));
-        let seconds = |r: &RouteFigures| r.time.as_secs_f64().to_string();
-        family("spill_seconds_total", "counter", "Time that moves took.", &by_route(seconds));
-        family("spill_failed_total", "counter", "Moves that failed.", &by_route(|r| r.failed.to_string()));
-        family(
-            "spill_cancelled_total",
-            "counter",
-            "Moves called off.",
-            &by_route(|r| r.cancelled.to_string()),
-        );
-        family("spill_moves_in_flight", "gauge", "Moves under way.", &one(self.moves_in_flight));
-        family("spill_disk_in_flight", "gauge", "Disk transfers under way.", &one(self.disk_in_flight));
-        family("tiers_waiting", "gauge", "Requests for room that wait.", &one(self.waiting));
-        family("tasks_waits_total", "counter", "Waits of tasks that ended.", &one(self.waits));
-        let wait_seconds = vec![(String::new(), self.wait_time.as_secs_f64().to_string())];
-        family("tasks_wait_seconds_total", "counter", "Time that tasks waited.", &wait_seconds);
-        family("tasks", "gauge", "Tasks there are.", &one(self.tasks));
-        family("tasks_rollbacks_total", "counter", "Tasks asked to roll back.", &one(self.rollbacks));
-        family("tasks_splits_total", "counter", "Tasks asked to split their work.", &one(self.splits));
-        family(
-            "spill_callbacks_total",
-            "counter",
-            "Allocators that ran out and asked.",
-            &one(self.callbacks),
-        );
-        family(
-            "spill_callbacks_helped_total",
-            "counter",
-            "Allocators that got room.",
-            &one(self.callbacks_helped),
-        );
-        family(
-            "spill_no_room_below_total",
-            "counter",
-            "Victims nobody had room for.",
-            &one(self.no_room_below),
-        );
-        family("disk_rereads_total", "counter", "Chunks read twice.", &one(self.disk_rereads));
-        let tiers = ["gpu", "host", "disk"].iter().zip(self.bytes_by_tier);
-        let rows: Vec<_> =
-            tiers.map(|(tier, bytes)| (format!("{{tier=\"{tier}\"}}"), bytes.to_string())).collect();
-        family("spillable_bytes", "gauge", "Spillable data by tier.", &rows);
-        text
     }
 }
 
@@ -220,28 +159,5 @@ impl Counters {
         figures.callbacks = read(&self.callbacks);
         figures.callbacks_helped = read(&self.callbacks_helped);
         figures.no_room_below = read(&self.no_room_below);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_text_has_one_help_and_type_a_family_and_a_number_a_row() {
-        let counters = Counters::default();
-        counters.note(Route::GpuToHost, MoveEnd::Done { bytes: 7 }, Duration::from_millis(1500));
-        counters.note(Route::HostToDisk, MoveEnd::Cancelled, Duration::ZERO);
-        let mut figures = SpillFigures::default();
-        counters.fill(&mut figures);
-        let text = figures.prometheus_text();
-        assert!(text.contains("headwater_spill_bytes_total{route=\"gpu_to_host\"} 7\n"), "{text}");
-        assert!(text.contains("headwater_spill_seconds_total{route=\"gpu_to_host\"} 1.5\n"), "{text}");
-        assert!(text.contains("headwater_spill_cancelled_total{route=\"host_to_disk\"} 1\n"), "{text}");
-        assert_eq!(text.matches("# HELP").count(), text.matches("# TYPE").count());
-        for row in text.lines().filter(|line| !line.starts_with('#')) {
-            let value = row.rsplit(' ').next().unwrap();
-            assert!(value.parse::<f64>().is_ok(), "{row}");
-        }
     }
 }

@@ -6,12 +6,12 @@
 //! | `config.rs` | [`SpillConfig`] |
 //! | `buffer.rs`, `table.rs` | what callers own: [`SpillBuffer`], [`SpillTable`] |
 //! | `access.rs` | pinning: [`GpuAccess`], [`HostRead`], [`HostWrite`] |
-//! | `node.rs` | one spillable thing: its state, and who may change it |
+//! | `node.rs`, `ticket.rs` | one spillable thing: its state and who may change it; its bytes taken out for a move |
 //! | `layout.rs`, `residence.rs` | how its parts lie below the GPU; the three places it can be in |
-//! | `moves.rs`, `copies.rs`, `through_staging.rs`, `staging.rs` | moving the bytes |
+//! | `moves.rs`, `copies.rs`, `copy_streams.rs`, `through_staging.rs`, `staging.rs` | moving the bytes |
 //! | `victims.rs`, `room.rs`, `mover.rs` | who goes, making room, the threads that do it by themselves |
-//! | `tasks.rs` | tasks, and what happens when all wait for each other |
-//! | `metrics.rs` | what is counted |
+//! | `task.rs`, `tasks.rs` | one task; all of them, and what happens when they wait for each other |
+//! | `metrics.rs`, `exposition.rs` | what is counted; the same for Prometheus |
 //! | `core.rs` | what all of them share |
 //!
 //! Lock order: a node's state is taken alone. No lock is held during a copy, a transfer or any other driver call.
@@ -20,7 +20,9 @@ mod access;
 mod buffer;
 mod config;
 mod copies;
+mod copy_streams;
 mod core;
+mod exposition;
 mod layout;
 mod metrics;
 mod mover;
@@ -30,11 +32,13 @@ mod residence;
 mod room;
 mod staging;
 mod table;
+mod task;
 mod tasks;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 mod through_staging;
+mod ticket;
 mod victims;
 
 use std::fmt;
@@ -49,9 +53,10 @@ pub use buffer::SpillBuffer;
 pub use config::SpillConfig;
 pub use metrics::{Route, RouteFigures, SpillFigures};
 pub use table::{Column, ColumnType, SpillTable, TableForm};
-pub use tasks::{Attempt, Task, TaskCanceller};
+pub use task::{Attempt, Task, TaskCanceller};
 pub use victims::{PriorityThenColdest, Victim, VictimPolicy};
 
+use self::copies::Way;
 use self::core::Core;
 use self::layout::Layout;
 use self::mover::Movers;
@@ -61,6 +66,7 @@ use self::residence::{GpuBytes, HostBytes, Residence};
 use crate::disk::DiskStore;
 use crate::error::TierError;
 use crate::manager::{Strategy, Tiers};
+use crate::metrics::Exposition;
 use crate::reservation::OverPolicy;
 use crate::tier::{SpaceId, Tier};
 use crate::waiting::Wait;
@@ -189,6 +195,15 @@ impl Spill {
         self.inner.core.figures()
     }
 
+    /// What has been counted, and how every space stands, in Prometheus' text format: for a
+    /// [`MetricsEndpoint`](crate::metrics::MetricsEndpoint).
+    pub fn prometheus_text(&self) -> String {
+        let mut text = Exposition::default();
+        self.figures().expose(&mut text);
+        exposition::expose_spaces(self.tiers().spaces(), &mut text);
+        text.into_text()
+    }
+
     /// Ends the movers; moves under way are seen through. Data can still be used, and is then moved by those who use it as
     /// long as there is room.
     pub fn shut_down(&self) {
@@ -201,7 +216,7 @@ impl Spill {
         let reservation =
             core.reserve(&Strategy::Specific(space), bytes_in(core, &layout, Tier::Gpu), wait)?;
         let moving = Moving { core, id: 0, layout: &layout, is_cancelled: &|| false };
-        let borrowed = moving.stream(space)?;
+        let borrowed = moving.stream(space, Way::Up)?;
         let gpu: GpuBytes = moving.gpu_bytes(&core.tiers.space(space)?, &reservation, borrowed.stream())?;
         for (block, part) in gpu.blocks.iter().zip(layout.parts()) {
             // SAFETY: the block is ours, as long, and belongs to the stream.

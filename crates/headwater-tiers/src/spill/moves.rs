@@ -19,7 +19,7 @@ use crate::disk::DiskStore;
 use crate::error::TierError;
 use crate::host::HostBuffer;
 use crate::reservation::{OverPolicy, Reservation};
-use crate::space::{BorrowedStream, Space, StreamPolicy};
+use crate::space::{BorrowedStream, Space};
 use crate::tier::{SpaceId, Tier};
 
 /// What room on disk is counted in.
@@ -59,7 +59,8 @@ impl Moving<'_> {
             (Residence::Host(host), Tier::Disk) => self.host_to_disk(host, &space, reservation),
             (Residence::Disk(disk), Tier::Gpu) => self.disk_to_gpu(disk, &space, reservation),
             (Residence::Disk(disk), Tier::Host) => self.disk_to_host(disk, &space, reservation),
-            (Residence::Host(_), Tier::Host) | (Residence::Disk(_), Tier::Disk) => Err(unknown()),
+            (Residence::Host(host), Tier::Host) => self.host_to_host(host, &space, reservation),
+            (Residence::Disk(_), Tier::Disk) => Err(unknown()),
         }
     }
 
@@ -71,7 +72,7 @@ impl Moving<'_> {
     ) -> Result<Residence, TierError> {
         let mut host = self.host_bytes(to, reservation)?;
         host.write_image(0, 0, self.layout.header());
-        let borrowed = self.stream(gpu.space)?;
+        let borrowed = self.stream(gpu.space, Way::Down)?;
         let stream = borrowed.stream();
         order_after_writers(self.core, gpu, stream)?;
         let mut copying = Copying::new(self.core, stream, Way::Down, self.is_cancelled);
@@ -93,7 +94,7 @@ impl Moving<'_> {
         if !host.has_header(self.layout) {
             return Err(TierError::WrongImage { id: self.id });
         }
-        let borrowed = self.stream(to.id())?;
+        let borrowed = self.stream(to.id(), Way::Up)?;
         let stream = borrowed.stream();
         let gpu = self.gpu_bytes(to, reservation, stream)?;
         let mut copying = Copying::new(self.core, stream, Way::Up, self.is_cancelled);
@@ -121,7 +122,7 @@ impl Moving<'_> {
         to: &Space,
         reservation: &Reservation,
     ) -> Result<Residence, TierError> {
-        let borrowed = self.stream(to.id())?;
+        let borrowed = self.stream(to.id(), Way::Up)?;
         let stream = borrowed.stream();
         let gpu = self.gpu_bytes(to, reservation, stream)?;
         order_after_writers(self.core, from, stream)?;
@@ -132,6 +133,25 @@ impl Moving<'_> {
             return Err(error);
         }
         copied.map(|()| Residence::Gpu(gpu))
+    }
+
+    /// From one NUMA node to another, by the processor. No device writes what is in host memory, so there is nothing to wait for.
+    fn host_to_host(
+        &self,
+        from: &HostBytes,
+        to: &Space,
+        reservation: &Reservation,
+    ) -> Result<Residence, TierError> {
+        let mut host = self.host_bytes(to, reservation)?;
+        for (from, to) in from.images.iter().zip(&mut host.images) {
+            for index in 0..from.spans() {
+                self.check_cancelled()?;
+                if let (Some(from), Some(to)) = (from.span(index), to.span_mut(index)) {
+                    to.copy_from_slice(from);
+                }
+            }
+        }
+        Ok(Residence::Host(host))
     }
 
     fn host_to_disk(
@@ -203,8 +223,10 @@ impl Moving<'_> {
         Ok(GpuBytes { space: space.id(), blocks, uses: Mutex::new(GpuUses::default()) })
     }
 
-    pub(super) fn stream(&self, space: SpaceId) -> Result<BorrowedStream, TierError> {
-        self.core.tiers.space(SpaceId::gpu(DeviceId(space.place())))?.acquire_stream(&StreamPolicy::Grow)
+    /// A stream of the device of a GPU space, for copies one way.
+    pub(super) fn stream(&self, space: SpaceId, way: Way) -> Result<BorrowedStream, TierError> {
+        let streams = self.core.copy_streams.get(&DeviceId(space.place()));
+        streams.ok_or(TierError::UnknownSpace(space))?.borrow(way)
     }
 
     pub(super) fn store(&self, space: SpaceId) -> Result<DiskStore, TierError> {

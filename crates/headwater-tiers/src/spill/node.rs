@@ -9,51 +9,48 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use headwater_driver::DeviceId;
 use parking_lot::Mutex;
 
 use super::core::Core;
 use super::layout::Layout;
-use super::metrics::{MoveEnd, Route, add};
-use super::moves::{Moving, bytes_in};
+use super::moves::bytes_in;
 use super::residence::Residence;
+use super::ticket::Ticket;
 use super::victims::Victim;
 use crate::error::TierError;
-use crate::manager::Strategy;
-use crate::reservation::Reservation;
 use crate::space::{News, NotificationChannel, Notifier};
 use crate::tier::{SpaceId, Tier};
 use crate::waiting::Wait;
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    id: u64,
+    pub(super) id: u64,
     pub(super) core: Arc<Core>,
     pub(super) layout: Layout,
-    state: Mutex<State>,
-    channel: Arc<NotificationChannel>,
+    pub(super) state: Mutex<State>,
+    pub(super) channel: Arc<NotificationChannel>,
     _channel_alive: Notifier,
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// `None` while a move or a writer has them, and once the node is closed.
-    place: Option<Arc<Residence>>,
-    space: SpaceId,
+    pub(super) place: Option<Arc<Residence>>,
+    pub(super) space: SpaceId,
     readers: u32,
     has_writer: bool,
-    moving: Option<Under>,
-    is_closed: bool,
+    pub(super) moving: Option<Under>,
+    pub(super) is_closed: bool,
     priority: i32,
     last_used: u64,
-    restores: u32,
+    pub(super) restores: u32,
 }
 
 /// A move under way.
 #[derive(Debug)]
-struct Under {
+pub(super) struct Under {
     /// Nobody wants the bytes where they go; only the room is wanted.
     is_spill: bool,
     cancel: Arc<AtomicBool>,
@@ -195,7 +192,7 @@ impl Node {
     }
 
     /// Takes the bytes out for a move; `None` where they are not free to go.
-    fn take(self: &Arc<Self>, state: &mut State, is_spill: bool) -> Option<Ticket> {
+    pub(super) fn take(self: &Arc<Self>, state: &mut State, is_spill: bool) -> Option<Ticket> {
         if state.readers > 0 || state.has_writer || state.moving.is_some() || state.is_closed {
             return None;
         }
@@ -203,57 +200,7 @@ impl Node {
         let residence = Arc::into_inner(state.place.take()?)?;
         let cancel = Arc::new(AtomicBool::new(false));
         state.moving = Some(Under { is_spill, cancel: cancel.clone() });
-        Some(Ticket { node: self.clone(), residence: Some(residence), cancel })
-    }
-
-    /// Moves the bytes down if they are in `from` and free to go. Says how much that freed there: nothing where they are not.
-    pub(crate) fn spill(self: &Arc<Self>, from: SpaceId) -> Result<u64, TierError> {
-        let ticket = {
-            let mut state = self.state.lock();
-            if state.space != from { None } else { self.take(&mut state, true) }
-        };
-        let Some(ticket) = ticket else { return Ok(0) };
-        ticket.spill()
-    }
-
-    /// Moves the bytes up to `device` if they are free to go and there is room now. Says whether they were moved.
-    pub(crate) fn restore_now(self: &Arc<Self>, device: DeviceId) -> Result<bool, TierError> {
-        let to = SpaceId::gpu(device);
-        let ticket = {
-            let mut state = self.state.lock();
-            if state.space == to { None } else { self.take(&mut state, false) }
-        };
-        let Some(ticket) = ticket else { return Ok(false) };
-        let bytes = bytes_in(&self.core, &self.layout, Tier::Gpu);
-        match self.core.tiers.request_reservation_or_null(&Strategy::Specific(to), bytes)? {
-            Some(reservation) => ticket.go(&reservation, &|| false).map(|()| true),
-            None => Ok(false),
-        }
-    }
-
-    /// Moves the bytes down to `tier`, waiting for whoever uses them.
-    pub(crate) fn spill_to(self: &Arc<Self>, tier: Tier, wait: &Wait) -> Result<(), TierError> {
-        let wait = wait.begun_at(self.core.tiers.clock().now());
-        let mut listener = self.channel.listen();
-        loop {
-            let ticket = {
-                let mut state = self.state.lock();
-                if state.space.tier() >= tier && state.moving.is_none() {
-                    return Ok(());
-                }
-                self.take(&mut state, false)
-            };
-            if let Some(ticket) = ticket {
-                let strategy = Strategy::Downgrade { from: ticket.space(), to: Some(tier) };
-                return ticket.go_by(&strategy, tier, &wait);
-            }
-            match listener.wait(&wait) {
-                News::Notified => {}
-                News::Cancelled => return Err(wait.explain(TierError::Cancelled)),
-                News::ShutDown => return Err(TierError::ShutDown),
-                News::TimedOut | News::Idle => return Err(self.in_use()),
-            }
-        }
+        Some(Ticket::new(self.clone(), residence, cancel))
     }
 
     /// Ends an access.
@@ -301,13 +248,13 @@ impl Node {
         self.state.lock().moving.as_ref().is_some_and(|under| under.cancel.load(Ordering::Relaxed))
     }
 
-    fn changed(&self) {
+    pub(super) fn changed(&self) {
         self.channel.signal();
         self.core.kicks.signal();
         self.core.tasks.progress();
     }
 
-    fn in_use(&self) -> TierError {
+    pub(super) fn in_use(&self) -> TierError {
         let state = self.state.lock();
         TierError::InUse {
             readers: state.readers,
@@ -320,116 +267,5 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.core.unregister(self.id);
-    }
-}
-
-/// Bytes taken out for a move. Dropped, it puts them back where they were.
-pub(crate) struct Ticket {
-    node: Arc<Node>,
-    residence: Option<Residence>,
-    cancel: Arc<AtomicBool>,
-}
-
-impl Ticket {
-    fn space(&self) -> SpaceId {
-        self.residence.as_ref().map_or_else(|| self.node.space(), Residence::space)
-    }
-
-    /// Brings the bytes to where they are wanted; waits for room.
-    fn bring(self, want: Want, wait: &Wait) -> Result<(), TierError> {
-        let from = self.space();
-        let (strategy, tier) = match want {
-            Want::Gpu(device) => (Strategy::Specific(SpaceId::gpu(device)), Tier::Gpu),
-            Want::Host if from.tier() == Tier::Gpu => {
-                (Strategy::Downgrade { from, to: Some(Tier::Host) }, Tier::Host)
-            }
-            Want::Host => (Strategy::Upgrade { from, to: Some(Tier::Host) }, Tier::Host),
-        };
-        self.go_by(&strategy, tier, wait)
-    }
-
-    fn go_by(self, strategy: &Strategy, tier: Tier, wait: &Wait) -> Result<(), TierError> {
-        let core = self.node.core.clone();
-        let bytes = bytes_in(&core, &self.node.layout, tier);
-        let reservation = core.reserve(strategy, bytes, wait)?;
-        self.go(&reservation, &|| wait.is_cancelled()).map(drop)
-    }
-
-    /// Moves the bytes down to whatever has room now. Says how much that freed.
-    fn spill(self) -> Result<u64, TierError> {
-        let (core, from) = (self.node.core.clone(), self.space());
-        for tier in from.tier().below() {
-            let bytes = bytes_in(&core, &self.node.layout, tier);
-            let strategy = Strategy::Downgrade { from, to: Some(tier) };
-            match core.tiers.request_reservation_or_null(&strategy, bytes) {
-                Ok(Some(reservation)) => {
-                    let freed_bytes = bytes_in(&core, &self.node.layout, from.tier());
-                    return self.go(&reservation, &|| false).map(|()| freed_bytes);
-                }
-                Ok(None) | Err(TierError::NoCandidate { .. } | TierError::NeverFits(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        add(&core.counters.no_room_below, 1);
-        Ok(0)
-    }
-
-    fn go(
-        mut self,
-        reservation: &Reservation,
-        is_called_off: &(dyn Fn() -> bool + Sync),
-    ) -> Result<(), TierError> {
-        let node = self.node.clone();
-        let Some(source) = &mut self.residence else { return Err(TierError::Lost { id: node.id }) };
-        let (from, to) = (source.tier(), reservation.space().tier());
-        let cancel = self.cancel.clone();
-        let is_cancelled = move || cancel.load(Ordering::Relaxed) || is_called_off();
-        let moving =
-            Moving { core: &node.core, id: node.id, layout: &node.layout, is_cancelled: &is_cancelled };
-        let begun = Instant::now();
-        add(&node.core.counters.moves_in_flight, 1);
-        let moved = moving.go(source, reservation);
-        node.core.counters.moves_in_flight.fetch_sub(1, Ordering::SeqCst);
-        if let Some(route) = Route::between(from, to) {
-            let end = match &moved {
-                Ok(_) => MoveEnd::Done { bytes: node.layout.part_bytes() },
-                Err(TierError::Cancelled) => MoveEnd::Cancelled,
-                Err(_) => MoveEnd::Failed,
-            };
-            node.core.counters.note(route, end, begun.elapsed());
-        }
-        let old = self.residence.replace(moved?);
-        self.put_back(to < from);
-        // After the new place is known: whoever finds the room that this frees finds the bytes moved.
-        drop(old);
-        node.changed();
-        Ok(())
-    }
-
-    fn put_back(&mut self, was_restore: bool) {
-        let Some(residence) = self.residence.take() else { return };
-        let node = &self.node;
-        let closed = {
-            let mut state = node.state.lock();
-            state.moving = None;
-            state.space = residence.space();
-            state.restores = state.restores.saturating_add(u32::from(was_restore));
-            if state.is_closed {
-                Some(residence)
-            } else {
-                state.place = Some(Arc::new(residence));
-                None
-            }
-        };
-        drop(closed);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if self.residence.is_some() {
-            self.put_back(false);
-            self.node.changed();
-        }
     }
 }

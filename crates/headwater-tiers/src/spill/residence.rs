@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 
 use super::layout::Layout;
 use crate::allocation::ReservedBlock;
-use crate::capture_guard::relaxed;
 use crate::disk::{DiskStore, StoredImage};
 use crate::error::TierError;
 use crate::host::HostBuffer;
 use crate::host::uses::{Events, Use};
 use crate::reservation::Claim;
 use crate::tier::{SpaceId, Tier};
+use headwater_driver::capture_guard::relaxed;
 
 /// All bytes, in one place.
 #[derive(Debug)]

@@ -1,15 +1,15 @@
 //! Tasks, and what happens when all of them wait for each other.
 //!
-//! A task is one thread of work that holds some things and waits for others. Every wait that was begun with [`Task::wait`] is known
-//! here, whatever it is for. A watcher looks now and then: where every task waits, no mover has anything to do, and nothing has
+//! A task is one thread of work that holds some things and waits for others. Every wait in a thread that works for it, and
+//! every one that was begun with [`Task::wait`], is known here, whatever it is for. A watcher looks now and then: where every task waits, no mover has anything to do, and nothing has
 //! happened since its last look, then nothing will. It breaks the knot in steps:
 //!
 //! 1. The task lowest in priority (the youngest of them) is asked to *roll back*: its wait ends with
-//!    [`TierError::RollBack`], it drops everything it holds and is *out* until its turn comes: two come back for every task that ends
+//!    [`TierError::RollBack`](crate::TierError::RollBack), it drops everything it holds and is *out* until its turn comes: two come back for every task that ends
 //!    (so that the crowd recovers, but not all at once), and the first of them when nobody is at work.
 //! 2. When all others have been rolled back and the last one still waits, its work does not fit even alone: it is asked to *split*
-//!    it ([`TierError::SplitWork`]).
-//! 3. A task that was asked too often is told to give up ([`TierError::GaveUp`]).
+//!    it ([`TierError::SplitWork`](crate::TierError::SplitWork)).
+//! 3. A task that was asked too often is told to give up ([`TierError::GaveUp`](crate::TierError::GaveUp)).
 //!
 //! Each step shrinks what is held or ends a task, so the whole ends. [`Task::run`] does a task's part of it.
 
@@ -23,53 +23,53 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::metrics::SpillFigures;
-use crate::error::TierError;
-use crate::space::{News, NotificationChannel, Notifier};
-use crate::waiting::{CancelToken, Wait, WaitObserver};
+use super::task::{Known, Task};
+use crate::space::{NotificationChannel, Notifier};
+use crate::waiting::CancelToken;
 
 /// How many of those who are out come back for every task that ends.
 const TURNS_EACH: usize = 2;
 
 /// All tasks of an engine.
 pub(crate) struct Tasks {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Moves on whenever something happens that could help a task on.
     progress: AtomicU64,
     /// Signalled when a task ends or has done its work.
-    turns: Arc<NotificationChannel>,
+    pub(super) turns: Arc<NotificationChannel>,
     _turns_alive: Notifier,
     rollbacks_max: u32,
     splits_max: u32,
-    wait: Duration,
+    pub(super) wait: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    tasks: BTreeMap<u64, Entry>,
+pub(super) struct State {
+    pub(super) tasks: BTreeMap<u64, Entry>,
     next: u64,
     rollbacks: u64,
     splits: u64,
-    waits: u64,
-    wait_time: Duration,
+    pub(super) waits: u64,
+    pub(super) wait_time: Duration,
 }
 
 #[derive(Debug)]
-struct Entry {
-    priority: i32,
+pub(super) struct Entry {
+    pub(super) priority: i32,
     /// What it waits for and since when.
-    waiting: Option<(&'static str, Instant)>,
+    pub(super) waiting: Option<(&'static str, Instant)>,
     /// It waits for something that the engine does not know, and cannot be called off.
-    is_blocked: bool,
+    pub(super) is_blocked: bool,
     /// It was rolled back and waits for its turn, holding nothing.
-    is_out: bool,
-    asked: Option<Asked>,
-    token: CancelToken,
-    rollbacks: u32,
-    splits: u32,
+    pub(super) is_out: bool,
+    pub(super) asked: Option<Asked>,
+    pub(super) token: CancelToken,
+    pub(super) rollbacks: u32,
+    pub(super) splits: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+pub(super) enum Asked {
     RollBack { tasks: usize },
     Split,
     GiveUp,
@@ -101,6 +101,16 @@ impl Tasks {
         })
     }
 
+    /// How often something has happened so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.progress.load(Ordering::SeqCst)
+    }
+
+    /// Whether there are tasks and all of them wait.
+    pub(crate) fn all_wait(&self) -> bool {
+        self.state.lock().all_wait()
+    }
+
     /// Takes note that something happened.
     pub(crate) fn progress(&self) {
         self.progress.fetch_add(1, Ordering::SeqCst);
@@ -122,7 +132,7 @@ impl Tasks {
         };
         state.tasks.insert(id, entry);
         drop(state);
-        Task { known: Arc::new(Known { tasks: self.clone(), id }) }
+        Task::new(Arc::new(Known { tasks: self.clone(), id }))
     }
 
     /// Looks whether all tasks wait for each other, and asks one of them to give way if that was so at the last look too.
@@ -130,8 +140,7 @@ impl Tasks {
         let progress = self.progress.load(Ordering::SeqCst);
         let token = {
             let mut state = self.state.lock();
-            let all_wait = !state.tasks.is_empty() && state.tasks.values().all(Entry::is_stuck);
-            if !all_wait || !is_quiet {
+            if !state.all_wait() || !is_quiet {
                 return None;
             }
             if last != Some(Look { progress }) {
@@ -149,7 +158,7 @@ impl Tasks {
     }
 
     /// A task has ended or done its work: others get their turn.
-    fn give_turns(&self) {
+    pub(super) fn give_turns(&self) {
         self.state.lock().call_in(TURNS_EACH);
         self.progress();
         self.turns.signal();
@@ -176,6 +185,10 @@ impl Entry {
 }
 
 impl State {
+    fn all_wait(&self) -> bool {
+        !self.tasks.is_empty() && self.tasks.values().all(Entry::is_stuck)
+    }
+
     /// Calls the first `count` of those who are out back in: highest priority first, the oldest among equals.
     fn call_in(&mut self, count: usize) {
         for _ in 0..count {
@@ -218,171 +231,5 @@ impl State {
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tasks").field("state", &self.state).finish_non_exhaustive()
-    }
-}
-
-/// A task as its waits know it.
-#[derive(Debug)]
-struct Known {
-    tasks: Arc<Tasks>,
-    id: u64,
-}
-
-impl Known {
-    fn with<T>(&self, act: impl FnOnce(&mut State, &mut Entry) -> T) -> Option<T> {
-        let mut state = self.tasks.state.lock();
-        let mut entry = state.tasks.remove(&self.id)?;
-        let answer = act(&mut state, &mut entry);
-        state.tasks.insert(self.id, entry);
-        Some(answer)
-    }
-}
-
-impl WaitObserver for Known {
-    fn begins(&self, what: &'static str) {
-        self.with(|_, entry| entry.waiting = Some((what, Instant::now())));
-    }
-
-    fn ends(&self) {
-        self.tasks.progress();
-        self.with(|state, entry| {
-            if let Some((_, since)) = entry.waiting.take() {
-                state.waits += 1;
-                state.wait_time += since.elapsed();
-            }
-        });
-    }
-
-    fn verdict(&self) -> Option<TierError> {
-        self.with(|_, entry| {
-            let asked = entry.asked?;
-            let (rollbacks, splits) = (entry.rollbacks, entry.splits);
-            if asked != Asked::Cancel {
-                // Heard: its next waits are not called off by this.
-                entry.asked = None;
-                entry.token = CancelToken::new();
-            }
-            Some(match asked {
-                Asked::RollBack { tasks } => TierError::RollBack { tasks, rollbacks },
-                Asked::Split => TierError::SplitWork { splits },
-                Asked::GiveUp => TierError::GaveUp { rollbacks, splits },
-                Asked::Cancel => TierError::Cancelled,
-            })
-        })?
-    }
-}
-
-impl Drop for Known {
-    fn drop(&mut self) {
-        self.tasks.state.lock().tasks.remove(&self.id);
-        self.tasks.give_turns();
-    }
-}
-
-/// One try of a task at its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Attempt {
-    /// Counted from one.
-    pub number: u32,
-    /// Into how many pieces the work is to be split, one after the other; a power of two.
-    pub pieces: u32,
-}
-
-/// One thread of work that the engine knows: what it waits for is seen, and where all wait for each other it may be asked to give
-/// way. Ends when dropped.
-///
-/// While a task waits for something that the engine does not know, such as another task's result, it says so with
-/// [`blocked`](Self::blocked); otherwise it counts as at work, and a knot that it is part of is broken by deadlines only.
-#[derive(Debug)]
-pub struct Task {
-    known: Arc<Known>,
-}
-
-impl Task {
-    /// The patience to be used for everything this task waits for.
-    pub fn wait(&self) -> Wait {
-        let token = self.known.with(|_, entry| entry.token.clone()).unwrap_or_default();
-        Wait::at_most(self.known.tasks.wait).or_cancelled_by(&token).observed_by(self.known.clone())
-    }
-
-    /// Its priority; lower ones give way first.
-    pub fn priority(&self) -> i32 {
-        self.known.with(|_, entry| entry.priority).unwrap_or_default()
-    }
-
-    /// A handle by which others can call the task off.
-    pub fn canceller(&self) -> TaskCanceller {
-        TaskCanceller { known: self.known.clone() }
-    }
-
-    /// Does something that waits for what the engine does not know.
-    pub fn blocked<T>(&self, act: impl FnOnce() -> T) -> T {
-        self.known.begins("something else");
-        self.known.with(|_, entry| entry.is_blocked = true);
-        let answer = act();
-        self.known.with(|_, entry| entry.is_blocked = false);
-        self.known.ends();
-        answer
-    }
-
-    /// Does the task's work, and again as often as it is asked to roll back or split. `work` holds nothing when it returns an error:
-    /// everything it took is in its own variables.
-    ///
-    /// # Errors
-    /// Those of `work`; [`TierError::GaveUp`], [`TierError::Cancelled`].
-    pub fn run<T>(&self, mut work: impl FnMut(Attempt) -> Result<T, TierError>) -> Result<T, TierError> {
-        let mut attempt = Attempt { number: 1, pieces: 1 };
-        loop {
-            match work(attempt) {
-                Err(TierError::RollBack { .. }) => self.wait_for_turn()?,
-                Err(TierError::SplitWork { .. }) => attempt.pieces = attempt.pieces.saturating_mul(2),
-                answer => {
-                    // Whether well or badly: what it held is free.
-                    self.known.tasks.give_turns();
-                    return answer;
-                }
-            }
-            attempt.number += 1;
-        }
-    }
-
-    /// Waits, holding nothing, until it is called in.
-    fn wait_for_turn(&self) -> Result<(), TierError> {
-        let wait = self.wait();
-        let mut listener = self.known.tasks.turns.listen();
-        self.known.with(|_, entry| entry.is_out = true);
-        let answer = loop {
-            if self.known.with(|_, entry| !entry.is_out).unwrap_or(true) {
-                break Ok(());
-            }
-            match listener.wait(&wait) {
-                News::Notified => {}
-                News::Idle | News::TimedOut => break Ok(()),
-                News::ShutDown => break Err(TierError::ShutDown),
-                News::Cancelled => break Err(wait.explain(TierError::Cancelled)),
-            }
-        };
-        self.known.with(|_, entry| entry.is_out = false);
-        answer
-    }
-}
-
-/// Calls a task off.
-#[derive(Clone, Debug)]
-pub struct TaskCanceller {
-    known: Arc<Known>,
-}
-
-impl TaskCanceller {
-    /// Ends the task's present wait and all later ones with [`TierError::Cancelled`].
-    pub fn cancel(&self) {
-        let token = self.known.with(|_, entry| {
-            entry.asked = Some(Asked::Cancel);
-            entry.token.clone()
-        });
-        if let Some(token) = token {
-            token.cancel();
-        }
     }
 }

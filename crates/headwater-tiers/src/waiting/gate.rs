@@ -102,6 +102,7 @@ impl Gate {
 
     /// Waits for room. Returns with it, or with the reason why not; a request that gives up leaves nothing behind.
     pub(crate) fn wait_for(&self, ask: Ask, wait: &Wait) -> Result<Grant, WaitRefused> {
+        let wait = &*wait.known();
         if wait.is_cancelled() {
             return Err(WaitRefused::Cancelled);
         }

@@ -1,5 +1,6 @@
 //! How long a caller is willing to wait, and how a wait is called off.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use super::current::current;
 use crate::error::TierError;
 use crate::sync::Mutex;
 
@@ -64,6 +66,15 @@ impl Wait {
         self
     }
 
+    /// The same wait, known to the task that this thread works for: one that names no task does not escape it.
+    pub(crate) fn known(&self) -> Cow<'_, Self> {
+        let task = if self.observer.is_none() { current() } else { None };
+        match task {
+            None => Cow::Borrowed(self),
+            Some(task) => Cow::Owned(self.clone().or_cancelled_by(&task.token()).observed_by(task)),
+        }
+    }
+
     /// The same wait with a deadline that stands still, for waits in several steps.
     pub(crate) fn begun_at(&self, now: Instant) -> Self {
         let end = self.deadline(now).map_or(End::WhenCancelled, End::At);
@@ -80,7 +91,7 @@ impl Wait {
 
     /// The reason behind a cancellation, where the manager was the one who called the wait off.
     pub(crate) fn explain(&self, error: TierError) -> TierError {
-        match (&error, &self.observer) {
+        match (&error, self.observer.clone().or_else(current)) {
             (TierError::Cancelled, Some(observer)) => observer.verdict().unwrap_or(error),
             _ => error,
         }
@@ -111,6 +122,8 @@ pub(crate) trait WaitObserver: fmt::Debug + Send + Sync {
     fn begins(&self, what: &'static str);
     /// It sleeps no more.
     fn ends(&self);
+    /// What calls its waits off.
+    fn token(&self) -> CancelToken;
     /// What a task is told whose wait was called off.
     fn verdict(&self) -> Option<TierError>;
 }

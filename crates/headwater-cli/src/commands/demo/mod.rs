@@ -1,12 +1,13 @@
 //! `headwater demo`: the main job in one minute.
 //!
 //! A real trace is replayed with every policy and shown on a page; then memory is used on the chosen device: buffers, several
-//! streams, a captured graph. Every byte that comes back is compared.
+//! streams, a captured graph. Every byte that comes back is compared. With `--tiers` it is about spill instead.
 
 mod buffers;
 mod clock;
 mod graph;
 mod streams;
+mod tiers;
 mod trace;
 
 use anyhow::{Result, bail};
@@ -27,6 +28,10 @@ struct Stage<'o> {
 pub(crate) fn run(options: &DemoOptions) -> Result<()> {
     let opened = headwater::open(options.common.device)?;
     let json = options.common.json;
+    if options.tiers.tiers {
+        tiers::run(options, &opened)?;
+        return report_hazards(&opened);
+    }
     trace::run(options, &opened)?;
     if !json {
         let properties = opened.driver.device_properties(opened.device)?;

@@ -29,17 +29,14 @@ pub(super) fn run(options: &DemoOptions, opened: &Opened) -> Result<()> {
         replay_all(&trace, options.common.device, json, |replay| replay)?;
     }
     let data = report_on(&trace, outcomes);
-    write_page(&data, &options.output)?;
-    let bytes = std::fs::metadata(&options.output)?.len();
+    let page = options.output.clone().unwrap_or_else(|| "headwater-demo.html".into());
+    write_page(&data, &page)?;
+    let bytes = std::fs::metadata(&page)?.len();
     if json {
-        json_line(&json!({ "trace": data.trace, "report": options.output, "bytes": bytes }));
+        json_line(&json!({ "trace": data.trace, "report": page, "bytes": bytes }));
     } else {
         println!("{}", describe_report(&data));
-        println!(
-            "\nWhere it went: {} ({}), a page for your browser.",
-            options.output.display(),
-            HumanBytes(bytes)
-        );
+        println!("\nWhere it went: {} ({}), a page for your browser.", page.display(), HumanBytes(bytes));
     }
     Ok(())
 }

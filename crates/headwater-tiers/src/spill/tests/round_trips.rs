@@ -166,3 +166,86 @@ fn data_goes_from_one_gpu_to_another() {
     drop((access, buffer, spill));
     assert!(sim.hazards().is_empty() && sim.leaks().is_empty(), "{:?} {:?}", sim.hazards(), sim.leaks());
 }
+
+#[test]
+fn data_goes_from_one_node_to_another() {
+    let sim = SimDriver::builder().cost(CostModel::free_of_charge()).build();
+    let mut config = TiersConfig::default().driver(sim.clone());
+    config = config.gpu(GpuConfig::new(Arc::new(Direct::new(sim.clone(), DEVICE).unwrap()), 1 << 20));
+    for node in [0, 1] {
+        let mut host = HostConfig::new(node, 1 << 20);
+        (host.pinned.block_bytes, host.pinned.initial_slabs) = (64 * KIB, 0);
+        host.thresholds = whole();
+        config = config.host(host);
+    }
+    let spill =
+        Spill::new(Tiers::new(config).unwrap(), SpillConfig { background: false, ..SpillConfig::default() });
+    let spill = spill.unwrap();
+    let values = pattern(50_000, 3);
+    let buffer = spill.buffer_from_slice(&values, Tier::Host, DEVICE, &patience()).unwrap();
+    buffer.move_to(SpaceId::host(0), &patience()).unwrap();
+    let moves = spill.figures().route(Route::HostToHost).moves;
+    for node in [1, 0, 0] {
+        buffer.move_to(SpaceId::host(node), &patience()).unwrap();
+        assert_eq!(buffer.space(), SpaceId::host(node));
+        assert_eq!(buffer.read_on_host(&patience()).unwrap().to_vec().unwrap(), values);
+        let other = spill.tiers().space(SpaceId::host(1 - node)).unwrap();
+        assert_eq!(other.usage().used_bytes(), 0, "nothing is left behind");
+    }
+    let moved = spill.figures().route(Route::HostToHost).moves - moves;
+    assert_eq!(moved, 2, "what is there already does not move");
+    drop((buffer, spill));
+    assert!(sim.hazards().is_empty() && sim.leaks().is_empty(), "{:?} {:?}", sim.hazards(), sim.leaks());
+}
+
+#[test]
+fn a_move_down_does_not_wait_for_one_up() {
+    let sim = SimDriver::new();
+    let mut gpu = GpuConfig::new(Arc::new(Direct::new(sim.clone(), DEVICE).unwrap()), 64 << 20);
+    gpu.thresholds = whole();
+    let mut host = HostConfig::new(0, 64 << 20);
+    host.thresholds = whole();
+    let tiers = Tiers::new(TiersConfig::default().driver(sim.clone()).gpu(gpu).host(host)).unwrap();
+    let spill = Spill::new(tiers, SpillConfig { background: false, ..SpillConfig::default() }).unwrap();
+    let make = || spill.buffer::<u8>(16 << 20, DEVICE, &patience()).unwrap();
+    let (going_up, going_down) = (make(), make());
+    going_up.spill_to(Tier::Host, &patience()).unwrap();
+    let begun = sim.now_ns();
+    going_down.spill_to(Tier::Host, &patience()).unwrap();
+    let one_way_ns = sim.now_ns() - begun;
+    going_down.prefetch(DEVICE, &patience()).unwrap();
+    // Until the device has it: by then both are where they begin.
+    sim.advance_ns(10 * one_way_ns);
+    let begun = sim.now_ns();
+    going_up.prefetch(DEVICE, &patience()).unwrap();
+    going_down.spill_to(Tier::Host, &patience()).unwrap();
+    let both_ns = sim.now_ns() - begun;
+    // One behind the other would be twice as long.
+    assert!(both_ns < one_way_ns * 3 / 2, "{both_ns} ns for both ways, {one_way_ns} for one");
+}
+
+#[test]
+fn a_host_space_smaller_than_the_staging_keeps_half_of_itself_for_data() {
+    let mut machine = machine(256, 512, false);
+    let mut config = SpillConfig { background: false, ..SpillConfig::default() };
+    let store = machine.spill.store(SpaceId::disk(0)).unwrap().clone();
+    config.stores.insert(SpaceId::disk(0), store);
+    let tiers = {
+        let mut gpu = GpuConfig::new(Arc::new(Direct::new(machine.sim.clone(), DEVICE).unwrap()), 256 * KIB);
+        gpu.thresholds = whole();
+        let mut host = HostConfig::new(0, 128 * KIB);
+        host.thresholds = whole();
+        (host.pinned.block_bytes, host.pinned.initial_slabs) = (16 * KIB, 0);
+        let disk = DiskConfig::new("/", 64 << 20);
+        Tiers::new(TiersConfig::default().driver(machine.sim.clone()).gpu(gpu).host(host).disk(disk)).unwrap()
+    };
+    machine.spill = Spill::new(tiers, config).unwrap();
+    let (buffer, values) = machine.numbers(64, 5);
+    for tier in [Tier::Host, Tier::Disk] {
+        buffer.spill_to(tier, &patience()).unwrap();
+        buffer.prefetch(DEVICE, &patience()).unwrap();
+    }
+    assert_eq!(buffer.read_on_host(&patience()).unwrap().to_vec().unwrap(), values);
+    drop(buffer);
+    machine.end();
+}

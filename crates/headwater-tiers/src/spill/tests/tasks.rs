@@ -1,6 +1,7 @@
 //! Tasks that wait for each other.
 
 use super::*;
+use crate::CancelToken;
 
 #[test]
 fn tasks_that_wait_for_each_other_are_untied_by_rolling_the_lowest_back() {
@@ -81,5 +82,35 @@ fn a_task_that_is_called_off_stops_waiting() {
         assert_eq!(outcome, Err(TierError::Cancelled));
     });
     drop((task, held, gpu));
+    machine.end();
+}
+
+#[test]
+fn a_wait_that_does_not_name_its_task_is_known_all_the_same() {
+    let machine = machine(256, 1024, true);
+    let tasks = [1, 2].map(|priority| machine.spill.task(priority));
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for task in tasks {
+            let (spill, barrier) = (&machine.spill, &barrier);
+            scope.spawn(move || {
+                // Patience of their own, longer than the test has: only being seen ends the knot.
+                let stubborn = Wait::until_cancelled_by(&CancelToken::new());
+                let outcome = task.run(|attempt| {
+                    let gpu = spill.tiers().space(GPU)?;
+                    let first = gpu.make_reservation(128 * KIB, &stubborn)?;
+                    if attempt.number == 1 {
+                        task.blocked(|| barrier.wait());
+                    }
+                    let second = gpu.make_reservation(128 * KIB, &stubborn)?;
+                    drop((first, second));
+                    Ok(())
+                });
+                outcome.unwrap();
+            });
+        }
+    });
+    assert_eq!(machine.spill.figures().rollbacks, 1);
+    assert!(machine.spill.figures().waits >= 2, "both waits were seen");
     machine.end();
 }
