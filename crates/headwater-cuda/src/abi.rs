@@ -35,9 +35,12 @@ results! {
     INVALID_DEVICE = 101, "CUDA_ERROR_INVALID_DEVICE";
     INVALID_IMAGE = 200, "CUDA_ERROR_INVALID_IMAGE";
     INVALID_HANDLE = 400, "CUDA_ERROR_INVALID_HANDLE";
+    LOSSY_QUERY = 913, "CUDA_ERROR_LOSSY_QUERY";
     NOT_READY = 600, "CUDA_ERROR_NOT_READY";
     PEER_ACCESS_ALREADY_ENABLED = 704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED";
+    NOT_PERMITTED = 800, "CUDA_ERROR_NOT_PERMITTED";
     NOT_SUPPORTED = 801, "CUDA_ERROR_NOT_SUPPORTED";
+    UNKNOWN = 999, "CUDA_ERROR_UNKNOWN";
 }
 
 impl CuResult {
@@ -65,7 +68,7 @@ macro_rules! opaque {
     )*};
 }
 
-opaque! { CuContext CuStream CuEvent CuGraph CuGraphExec CuModule CuFunction }
+opaque! { CuContext CuStream CuEvent CuGraph CuGraphExec CuGraphNode CuModule CuFunction }
 
 /// `CUmemLocation`.
 #[repr(C)]
@@ -122,6 +125,18 @@ impl MemAllocationProp {
             },
         }
     }
+
+    /// The same, which can be exported as a file descriptor.
+    #[must_use]
+    pub(crate) const fn exportable(mut self) -> Self {
+        self.requested_handle_types = HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        self
+    }
+
+    /// The device whose memory it is, where it is a device's.
+    pub(crate) const fn device(&self) -> Option<CuDevice> {
+        if self.location.kind == 1 { Some(self.location.id) } else { None }
+    }
 }
 
 /// `CUmemAccessDesc`.
@@ -141,6 +156,8 @@ impl MemAccessDesc {
 
 /// The least size of a handle and its mapping (`CU_MEM_ALLOC_GRANULARITY_MINIMUM`).
 pub(crate) const GRANULARITY_MINIMUM: u32 = 0;
+/// A file descriptor (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`).
+pub(crate) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: u32 = 1;
 /// Pinned for every context, not only the current one (`CU_MEMHOSTALLOC_PORTABLE`, `CU_MEMHOSTREGISTER_PORTABLE`).
 pub(crate) const HOST_PORTABLE: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`.

@@ -4,14 +4,18 @@
 //! holds, refuses what the driver must not see, and runs the driver's call in the right context.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use headwater_driver::{Call, DeviceId, DevicePtr, DriverError, Event, MemoryInfo, Result, Stream};
+use headwater_driver::{
+    Call, DeviceId, DevicePtr, DriverError, ErrorClass, Event, MemoryInfo, Result, Stream,
+};
 
 use crate::CudaDriver;
 use crate::abi::{CuResult, CuStream};
 use crate::context::PrimaryContext;
 use crate::driver::Device;
-use crate::error::{driver_error, refusal};
+use crate::error::{driver_error, name_of, refusal};
 use crate::objects::{EventObject, StreamObject};
 use crate::registry::Owned;
 use crate::table::Table;
@@ -64,9 +68,21 @@ impl<'d> CallSite<'d> {
         self.driver.events.get((event.device(), event.raw())).ok_or_else(|| self.no_such(event))
     }
 
+    /// Runs what talks to the driver, by the clock where that was asked for.
+    pub(crate) fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        if !self.driver.is_measuring.load(Ordering::Relaxed) {
+            return work();
+        }
+        let began = Instant::now();
+        let done = work();
+        // A call that takes 500 years has other troubles.
+        self.driver.clocks.add(self.call, began.elapsed().as_nanos() as u64);
+        done
+    }
+
     /// Makes the driver's call in `context`.
     pub(crate) fn run(&self, context: &PrimaryContext, call: impl FnOnce(&Table) -> CuResult) -> Result<()> {
-        let code = context.run(call);
+        let code = self.timed(|| context.run(call));
         if code.is_success() { Ok(()) } else { Err(self.failure(code, Some(context))) }
     }
 
@@ -76,7 +92,7 @@ impl<'d> CallSite<'d> {
         context: &PrimaryContext,
         call: impl FnOnce(&Table) -> CuResult,
     ) -> Result<bool> {
-        match context.run(call) {
+        match self.timed(|| context.run(call)) {
             CuResult::SUCCESS => Ok(true),
             CuResult::NOT_READY => Ok(false),
             code => Err(self.failure(code, Some(context))),
@@ -111,6 +127,14 @@ impl<'d> CallSite<'d> {
 
     pub(crate) fn invalid(&self, detail: impl Into<String>) -> DriverError {
         self.refuse(CuResult::INVALID_VALUE, detail)
+    }
+
+    /// The driver was shown a descriptor that stands for no memory, and answered as it does to nothing else.
+    pub(crate) fn refused_descriptor(&self, number: i32) -> DriverError {
+        let code = CuResult::UNKNOWN;
+        let name = name_of(&self.driver.table, code);
+        DriverError::new(self.call, ErrorClass::InvalidValue, code.0, name)
+            .with_detail(format!("file descriptor {number} stands for no memory that can be imported here"))
     }
 
     /// A call that a newer driver would have.

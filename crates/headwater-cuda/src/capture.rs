@@ -1,12 +1,17 @@
 //! Stream capture and graphs.
 
+use std::collections::BTreeSet;
+use std::ffi::c_void;
+
 use headwater_driver::{
-    Call, Capture, CaptureId, CaptureMode, CaptureStatus, DeviceId, Graph, GraphExec, Result, Stream,
+    Call, Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, DeviceId, Graph, GraphExec, Result,
+    Stream,
 };
 use parking_lot::Mutex;
 
 use crate::CudaDriver;
-use crate::abi::{CuGraph, CuGraphExec, CuResult, CuStream, capture_mode, capture_status};
+use crate::abi::{CuGraph, CuGraphExec, CuGraphNode, CuResult, CuStream, capture_mode, capture_status};
+use crate::call_site::CallSite;
 use crate::objects::{GraphExecObject, GraphObject};
 use crate::registry::Owned;
 use crate::table::Table;
@@ -22,11 +27,11 @@ impl Capture for CudaDriver {
     fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {
         let site = self.call(Call::CaptureStatus);
         let stream = site.stream(stream)?;
-        let (mut status, mut id) = (capture_status::NONE, 0);
-        site.run(stream.context, |cuda| capture_info(cuda, stream.raw, &mut status, &mut id))?;
-        match status {
+        let mut info = CaptureInfo::default();
+        site.run(stream.context, |cuda| info.ask(cuda, stream.raw))?;
+        match info.status {
             capture_status::NONE => Ok(CaptureStatus::None),
-            capture_status::ACTIVE => Ok(CaptureStatus::Active(CaptureId(id))),
+            capture_status::ACTIVE => Ok(CaptureStatus::Active(CaptureId(info.id))),
             capture_status::INVALIDATED => Ok(CaptureStatus::Invalidated),
             other => Err(site.refuse(CuResult::NOT_SUPPORTED, format!("unknown capture status {other}"))),
         }
@@ -45,12 +50,45 @@ impl Capture for CudaDriver {
         Ok(Graph::from_raw(key.0, key.1))
     }
 
+    fn capture_frontier(&self, stream: Stream) -> Result<Vec<CaptureNode>> {
+        let nodes = frontier(self.call(Call::CaptureStatus), stream)?;
+        Ok(nodes.into_iter().map(|node| CaptureNode(node.0 as u64)).collect())
+    }
+
+    fn capture_is_after(&self, stream: Stream, nodes: &[CaptureNode]) -> Result<bool> {
+        let site = self.call(Call::CaptureOrder);
+        let Some(ask) = self.table.graph_node_get_dependencies else {
+            return Err(site.too_old("cuGraphNodeGetDependencies", "10.0"));
+        };
+        // Backwards from where the stream is now. Only nodes that the driver just named are asked about: those of the caller
+        // may be of a capture that has ended, and are compared, never followed.
+        let mut left = frontier(site, stream)?;
+        let mut missing: BTreeSet<u64> = nodes.iter().map(|node| node.0).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(node) = left.pop() {
+            if !seen.insert(node.0) {
+                continue;
+            }
+            missing.remove(&(node.0 as u64));
+            if missing.is_empty() {
+                break;
+            }
+            match site.timed(|| dependencies_of(ask, node)) {
+                Ok(before) => left.extend(before),
+                // An edge that does not wait for the whole of a node.
+                Err(CuResult::LOSSY_QUERY) => return Ok(false),
+                Err(code) => return Err(site.failure(code, None)),
+            }
+        }
+        Ok(missing.is_empty())
+    }
+
     fn capture_mode_exchange(&self, mode: CaptureMode) -> Result<CaptureMode> {
         let site = self.call(Call::CaptureModeExchange);
         let mut raw = mode_to_raw(mode);
         // The mode is the thread's, not a context's: none is entered.
         // SAFETY: `raw` lives through the call.
-        let code = unsafe { (self.table.thread_exchange_capture_mode)(&mut raw) };
+        let code = site.timed(|| unsafe { (self.table.thread_exchange_capture_mode)(&mut raw) });
         if !code.is_success() {
             return Err(site.failure(code, None));
         }
@@ -103,21 +141,79 @@ impl Capture for CudaDriver {
     }
 }
 
-/// Asks with the newest call there is.
-fn capture_info(cuda: &Table, stream: CuStream, status: &mut u32, id: &mut u64) -> CuResult {
-    let mut graph = CuGraph::default();
-    let (mut dependencies, mut edges, mut count) = (std::ptr::null(), std::ptr::null(), 0);
-    if let Some(ask) = cuda.stream_get_capture_info_v3 {
-        // The dependencies are asked for and not looked at: without a place for edge data the call fails where there is
-        // some (CUDA_ERROR_LOSSY_QUERY).
-        // SAFETY: the caller holds the stream; everything pointed to lives through the call.
-        unsafe { ask(stream, status, id, &mut graph, &mut dependencies, &mut edges, &mut count) }
-    } else if let Some(ask) = cuda.stream_get_capture_info_v2 {
-        // SAFETY: as above.
-        unsafe { ask(stream, status, id, &mut graph, &mut dependencies, &mut count) }
-    } else {
-        CuResult::NOT_SUPPORTED
+/// What the driver says of a stream's capture.
+struct CaptureInfo {
+    status: u32,
+    id: u64,
+    /// The driver's own list, good until the stream gets its next work.
+    dependencies: *const CuGraphNode,
+    count: usize,
+}
+
+impl Default for CaptureInfo {
+    fn default() -> Self {
+        Self { status: capture_status::NONE, id: 0, dependencies: std::ptr::null(), count: 0 }
     }
+}
+
+impl CaptureInfo {
+    /// Asks with the newest call there is.
+    fn ask(&mut self, cuda: &Table, stream: CuStream) -> CuResult {
+        let (mut graph, mut edges) = (CuGraph::default(), std::ptr::null());
+        let list: *mut *const c_void = (&raw mut self.dependencies).cast();
+        let Self { status, id, count, .. } = self;
+        if let Some(ask) = cuda.stream_get_capture_info_v3 {
+            // Without a place for edge data the call fails where there is some (CUDA_ERROR_LOSSY_QUERY).
+            // SAFETY: the caller holds the stream; everything pointed to lives through the call.
+            unsafe { ask(stream, status, id, &mut graph, list, &mut edges, count) }
+        } else if let Some(ask) = cuda.stream_get_capture_info_v2 {
+            // SAFETY: as above.
+            unsafe { ask(stream, status, id, &mut graph, list, count) }
+        } else {
+            CuResult::NOT_SUPPORTED
+        }
+    }
+}
+
+/// The nodes that the stream's next work would come after.
+fn frontier(site: CallSite<'_>, stream: Stream) -> Result<Vec<CuGraphNode>> {
+    let held = site.stream(stream)?;
+    let mut info = CaptureInfo::default();
+    site.run(held.context, |cuda| info.ask(cuda, held.raw))?;
+    if info.status != capture_status::ACTIVE {
+        return Err(site.invalid(format!("{stream} is in no valid capture")));
+    }
+    if info.dependencies.is_null() || info.count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the driver's list has `count` nodes, and is good until the stream gets more work; who captures a stream does not
+    // give it work from another thread at the same time.
+    Ok(unsafe { std::slice::from_raw_parts(info.dependencies, info.count) }.to_vec())
+}
+
+type AskDependencies = unsafe extern "system" fn(CuGraphNode, *mut CuGraphNode, *mut usize) -> CuResult;
+
+/// The nodes directly before one.
+fn dependencies_of(
+    ask: AskDependencies,
+    node: CuGraphNode,
+) -> std::result::Result<Vec<CuGraphNode>, CuResult> {
+    let mut count = 0;
+    // SAFETY: the driver named the node a moment ago; without a list it answers with the number alone.
+    let code = unsafe { ask(node, std::ptr::null_mut(), &mut count) };
+    if !code.is_success() {
+        return Err(code);
+    }
+    let mut before = vec![CuGraphNode::default(); count];
+    if count > 0 {
+        // SAFETY: as above; the list has room for `count` nodes, which is what `count` says.
+        let code = unsafe { ask(node, before.as_mut_ptr(), &mut count) };
+        if !code.is_success() {
+            return Err(code);
+        }
+        before.truncate(count);
+    }
+    Ok(before)
 }
 
 fn mode_to_raw(mode: CaptureMode) -> u32 {

@@ -1,6 +1,10 @@
 //! Devices: what was read of them at the start, what they have left, who reaches whom.
 
-use headwater_driver::{Call, CallCounts, DeviceId, DeviceProperties, Devices, MemoryInfo, Result};
+use std::sync::atomic::Ordering;
+
+use headwater_driver::{
+    Call, CallCounts, CallTimes, DeviceId, DeviceProperties, Devices, MemoryInfo, Result,
+};
 
 use crate::CudaDriver;
 use crate::abi::CuResult;
@@ -63,5 +67,14 @@ impl Devices for CudaDriver {
 
     fn call_counts(&self) -> CallCounts {
         self.counters.read()
+    }
+
+    fn call_times(&self) -> CallTimes {
+        self.clocks.read()
+    }
+
+    fn measure_calls(&self, measure: bool) {
+        // Relaxed: a call that begins at this moment is measured or not.
+        self.is_measuring.store(measure, Ordering::Relaxed);
     }
 }

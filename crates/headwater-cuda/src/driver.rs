@@ -2,10 +2,12 @@
 
 use std::ffi::{CStr, c_char};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use headwater_driver::{Call, CallCounters, Capabilities, DeviceId, DeviceProperties, DriverError, Event};
+use headwater_driver::{
+    Call, CallClocks, CallCounters, Capabilities, DeviceId, DeviceProperties, DriverError, Event,
+};
 
 use crate::Unavailable;
 use crate::abi::{Attribute, CuDevice, CuResult, MemAllocationProp};
@@ -44,6 +46,8 @@ pub struct CudaDriver {
     pub(crate) version: i32,
     pub(crate) devices: Vec<Device>,
     pub(crate) counters: CallCounters,
+    pub(crate) is_measuring: AtomicBool,
+    pub(crate) clocks: CallClocks,
     numbers: AtomicU64,
 
     pub(crate) streams: Registry<Owned<StreamObject>>,
@@ -141,6 +145,8 @@ impl CudaDriver {
             version,
             devices,
             counters,
+            is_measuring: AtomicBool::new(false),
+            clocks: CallClocks::default(),
             numbers: AtomicU64::new(1),
             streams: Registry::default(),
             events: Registry::default(),
@@ -234,8 +240,9 @@ impl Device {
     }
 
     /// How physical handles of this device are made.
-    pub(crate) fn allocation_prop(&self) -> MemAllocationProp {
-        MemAllocationProp::on_device(self.cu, self.rdma)
+    pub(crate) fn allocation_prop(&self, exportable: bool) -> MemAllocationProp {
+        let private = MemAllocationProp::on_device(self.cu, self.rdma);
+        if exportable { private.exportable() } else { private }
     }
 
     /// The device's primary context, retained at first use.

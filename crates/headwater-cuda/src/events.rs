@@ -22,7 +22,7 @@ impl Events for CudaDriver {
 
     fn event_destroy(&self, event: Event) -> Result<()> {
         let site = self.call(Call::EventDestroy);
-        site.destroyed(self.events.destroy((event.device(), event.raw())), event)
+        site.destroyed(site.timed(|| self.events.destroy((event.device(), event.raw()))), event)
     }
 
     fn event_record(&self, event: Event, stream: Stream) -> Result<()> {

@@ -50,6 +50,8 @@ pub(crate) struct HandleObject {
     pub(crate) context: Arc<PrimaryContext>,
     pub(crate) raw: CuMemHandle,
     pub(crate) bytes: u64,
+    /// Whether it was made so that it can be exported.
+    pub(crate) exportable: bool,
 }
 
 impl Native for HandleObject {

@@ -13,8 +13,8 @@ use libloading::Library;
 
 use crate::Unavailable;
 use crate::abi::{
-    CuContext, CuDevice, CuDevicePtr, CuEvent, CuFunction, CuGraph, CuGraphExec, CuMemHandle, CuModule,
-    CuResult, CuStream, MemAccessDesc, MemAllocationProp,
+    CuContext, CuDevice, CuDevicePtr, CuEvent, CuFunction, CuGraph, CuGraphExec, CuGraphNode, CuMemHandle,
+    CuModule, CuResult, CuStream, MemAccessDesc, MemAllocationProp,
 };
 
 /// The oldest driver that has all required calls: CUDA 11.0, for `cuDevicePrimaryCtxRelease_v2`.
@@ -105,6 +105,9 @@ functions! {
         mem_map "cuMemMap" "10.2" (CuDevicePtr, usize, usize, CuMemHandle, u64);
         mem_unmap "cuMemUnmap" "10.2" (CuDevicePtr, usize);
         mem_set_access "cuMemSetAccess" "10.2" (CuDevicePtr, usize, *const MemAccessDesc, usize);
+        mem_export "cuMemExportToShareableHandle" "10.2" (*mut c_void, CuMemHandle, u32, u64);
+        mem_import "cuMemImportFromShareableHandle" "10.2" (*mut CuMemHandle, *mut c_void, u32);
+        mem_get_properties "cuMemGetAllocationPropertiesFromHandle" "10.2" (*mut MemAllocationProp, CuMemHandle);
         // Pinned host memory.
         mem_host_alloc "cuMemHostAlloc" "2.2" (*mut *mut c_void, usize, u32);
         mem_free_host "cuMemFreeHost" "2.0" (*mut c_void);
@@ -156,6 +159,8 @@ functions! {
         );
         // 11.4.
         graph_instantiate "cuGraphInstantiateWithFlags" (*mut CuGraphExec, CuGraph, u64);
+        // 10.0: node, dependencies, number of them. For captures whose order is asked.
+        graph_node_get_dependencies "cuGraphNodeGetDependencies" (CuGraphNode, *mut CuGraphNode, *mut usize);
         // 12.0; only a check of adopted streams.
         stream_get_id "cuStreamGetId" (CuStream, *mut u64);
         // 9.2; only a check of adopted streams.

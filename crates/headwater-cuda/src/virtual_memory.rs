@@ -3,16 +3,23 @@
 //! Ranges are checked against the reservations made here, so that nobody unmaps what another part of the process
 //! mapped. Mappings are written down as well: libcuda accepts an unmap with gaps, and the reserved range can then never
 //! be freed (docs/cuda-facts.md).
+//!
+//! Handles are for this process alone unless the caller says otherwise: those that can be exported cost more in every call
+//! (`examples/handle_costs.rs`).
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use headwater_driver::{Call, DeviceId, DevicePtr, Handle, Result, VirtualMemory};
 
 use crate::CudaDriver;
-use crate::abi::{CuResult, GRANULARITY_MINIMUM, MemAccessDesc};
+use crate::abi::{CuResult, GRANULARITY_MINIMUM, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, MemAccessDesc};
 use crate::call_site::CallSite;
 use crate::driver::Device;
 use crate::ledger::Range;
 use crate::objects::HandleObject;
 use crate::registry::Owned;
+use crate::table::Table;
 
 impl VirtualMemory for CudaDriver {
     fn granularity(&self, device: DeviceId) -> Result<u64> {
@@ -56,22 +63,17 @@ impl VirtualMemory for CudaDriver {
     }
 
     fn handle_create(&self, device: DeviceId, bytes: u64) -> Result<Handle> {
-        let site = self.call(Call::HandleCreate).asking_for(bytes);
-        let device = site.device(device)?;
-        let size = whole_pages(site, device, bytes)?;
-        let context = site.context(device.id)?;
-        let prop = device.allocation_prop();
-        let mut raw = 0;
-        // SAFETY: `raw` and `prop` live through the call; there are no flags.
-        site.run(context, |cuda| unsafe { (cuda.mem_create)(&mut raw, size, &prop, 0) })?;
-        let key = self.new_key(device.id);
-        self.handles.insert(key, Owned::new(HandleObject { context: context.clone(), raw, bytes }));
-        Ok(Handle::from_raw(key.0, key.1))
+        self.create_handle(device, bytes, false)
+    }
+
+    fn handle_create_exportable(&self, device: DeviceId, bytes: u64) -> Result<Handle> {
+        self.create_handle(device, bytes, true)
     }
 
     fn handle_release(&self, handle: Handle) -> Result<()> {
         let site = self.call(Call::HandleRelease);
-        site.destroyed(self.handles.destroy((handle.device(), handle.raw())), handle)
+        let released = site.timed(|| self.handles.destroy((handle.device(), handle.raw())));
+        site.destroyed(released, handle)
     }
 
     fn handle_map(&self, ptr: DevicePtr, bytes: u64, handle: Handle) -> Result<()> {
@@ -123,6 +125,88 @@ impl VirtualMemory for CudaDriver {
             (cuda.mem_set_access)(ptr.raw(), size, wishes.as_ptr(), wishes.len())
         })
     }
+
+    fn handle_export(&self, handle: Handle) -> Result<OwnedFd> {
+        let site = self.call(Call::HandleExport);
+        let object = self.handles.get((handle.device(), handle.raw())).ok_or_else(|| site.no_such(handle))?;
+        if !object.exportable {
+            let detail = format!("{handle} was not made for export by this process");
+            return Err(site.refuse(CuResult::NOT_SUPPORTED, detail));
+        }
+        let mut fd: i32 = -1;
+        let place: *mut c_void = (&raw mut fd).cast();
+        // SAFETY: our handle, held; for this type of handle the driver writes an `int`, which lives through the call. No flags.
+        site.run(&object.context, |cuda| unsafe {
+            (cuda.mem_export)(place, object.raw, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+        })?;
+        // SAFETY: the driver made the descriptor for us, and nobody else knows of it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn handle_import(&self, device: DeviceId, fd: BorrowedFd<'_>, bytes: u64) -> Result<Handle> {
+        let site = self.call(Call::HandleImport).asking_for(bytes);
+        let device = site.device(device)?;
+        whole_pages(site, device, bytes)?;
+        if !device.properties.capabilities.shareable_handles {
+            return Err(site.refuse(CuResult::NOT_SUPPORTED, format!("{} imports no handles", device.id)));
+        }
+        let context = site.context(device.id)?;
+        // The driver takes the number itself where other types of handle have a pointer.
+        let number = std::ptr::without_provenance_mut::<c_void>(fd.as_raw_fd() as usize);
+        let mut raw = 0;
+        // SAFETY: `raw` lives through the call; the descriptor is open, and the driver checks what it is.
+        let import =
+            |cuda: &Table| unsafe { (cuda.mem_import)(&mut raw, number, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) };
+        match site.timed(|| context.run(import)) {
+            CuResult::SUCCESS => {}
+            // Anywhere else a sign that the device is lost; here what a descriptor of something else gets, with no harm
+            // done (docs/cuda-facts.md). Were the device lost after all, the next call would say so.
+            CuResult::UNKNOWN => return Err(site.refused_descriptor(fd.as_raw_fd())),
+            code => return Err(site.failure(code, Some(context))),
+        }
+        // Dropped on the way out, it is released.
+        let imported = Owned::new(HandleObject { context: context.clone(), raw, bytes, exportable: false });
+        let mut prop = device.allocation_prop(true);
+        // SAFETY: `prop` lives through the call; the handle is ours.
+        site.run(context, |cuda| unsafe { (cuda.mem_get_properties)(&mut prop, raw) })?;
+        if prop.device() != Some(device.cu) {
+            let detail = format!("the memory is not {}'s: it is where {:?} says", device.id, prop.device());
+            return Err(site.invalid(detail));
+        }
+        Ok(self.keep_handle(device.id, imported))
+    }
+}
+
+impl CudaDriver {
+    fn create_handle(&self, device: DeviceId, bytes: u64, exportable: bool) -> Result<Handle> {
+        let site = self.call(Call::HandleCreate).asking_for(bytes);
+        let device = site.device(device)?;
+        let size = whole_pages(site, device, bytes)?;
+        if exportable && !device.properties.capabilities.shareable_handles {
+            let detail = format!("handles of {} cannot be exported", device.id);
+            return Err(site.refuse(CuResult::NOT_SUPPORTED, detail));
+        }
+        let context = site.context(device.id)?;
+        let prop = device.allocation_prop(exportable);
+        let mut raw = 0;
+        // SAFETY: `raw` and `prop` live through the call; there are no flags.
+        let code = site.timed(|| context.run(|cuda| unsafe { (cuda.mem_create)(&mut raw, size, &prop, 0) }));
+        if exportable && matches!(code, CuResult::NOT_SUPPORTED | CuResult::NOT_PERMITTED) {
+            let detail = "the driver makes no handles for export for this process; some containers forbid it";
+            return Err(site.refuse(CuResult::NOT_SUPPORTED, detail));
+        }
+        if !code.is_success() {
+            return Err(site.failure(code, Some(context)));
+        }
+        let object = HandleObject { context: context.clone(), raw, bytes, exportable };
+        Ok(self.keep_handle(device.id, Owned::new(object)))
+    }
+
+    fn keep_handle(&self, device: DeviceId, object: Owned<HandleObject>) -> Handle {
+        let key = self.new_key(device);
+        self.handles.insert(key, object);
+        Handle::from_raw(key.0, key.1)
+    }
 }
 
 /// The device's granularity, asked for once.
@@ -135,7 +219,7 @@ fn granularity_of(site: CallSite<'_>, device: &Device) -> Result<u64> {
         return Err(site.refuse(CuResult::NOT_SUPPORTED, detail));
     }
     let context = site.context(device.id)?;
-    let prop = device.allocation_prop();
+    let prop = device.allocation_prop(false);
     let mut bytes = 0_usize;
     // SAFETY: `bytes` and `prop` live through the call.
     site.run(context, |cuda| unsafe {

@@ -41,6 +41,10 @@ pub enum CaptureStatus {
     Invalidated,
 }
 
+/// A piece of captured work: a node of the graph that a capture makes. It means something while the capture goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CaptureNode(pub u64);
+
 /// Stream capture and the graphs it makes.
 pub trait Capture {
     /// Starts capturing `stream`.
@@ -65,6 +69,21 @@ pub trait Capture {
     /// not joined back, the capture was begun on another stream, or (modes other than `Relaxed`) by another thread, or the
     /// stream is not captured at all.
     fn capture_end(&self, stream: Stream) -> Result<Graph>;
+
+    /// Where the captured work of `stream` ends at this moment: the nodes that its next work would come directly after. Empty
+    /// where the capture has no work yet. Legal always; counted as [`capture_status`](Self::capture_status), whose call it is.
+    ///
+    /// # Errors
+    /// `InvalidHandle`; `InvalidValue` where the stream is in no valid capture.
+    fn capture_frontier(&self, stream: Stream) -> Result<Vec<CaptureNode>>;
+
+    /// Whether the next work of `stream` would come after all of `nodes`, which were the frontier of a stream in the same capture:
+    /// what the graph will keep in order whenever it is launched. Where part of the order is of a kind that does not wait for
+    /// all of a node (programmatic launches), the answer is no. Legal always.
+    ///
+    /// # Errors
+    /// `InvalidHandle`; `InvalidValue` where the stream is in no valid capture; `NotSupported` where the driver cannot be asked.
+    fn capture_is_after(&self, stream: Stream, nodes: &[CaptureNode]) -> Result<bool>;
 
     /// Sets the calling thread's mode and returns the former one.
     ///

@@ -1,6 +1,6 @@
 //! Devices: how many there are, what they can do, what they have left.
 
-use crate::{CallCounts, DeviceId, Result};
+use crate::{CallCounts, CallTimes, DeviceId, Result};
 
 /// Devices and what is known about them.
 pub trait Devices {
@@ -40,6 +40,13 @@ pub trait Devices {
 
     /// How often each call was made through this backend so far, failed calls included.
     fn call_counts(&self) -> CallCounts;
+
+    /// Host time spent in each call so far, failed calls included. On a real device by the clock, while
+    /// [`measured`](Self::measure_calls); on the simulated one by its cost model, always, and for all views of the machine.
+    fn call_times(&self) -> CallTimes;
+
+    /// Measures calls from now on, or no longer. Reading the clock costs some 50 ns a call, so that it is off by default.
+    fn measure_calls(&self, measure: bool);
 }
 
 /// What a device is.

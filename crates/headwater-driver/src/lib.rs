@@ -18,6 +18,8 @@
 //! | `capture.rs` | [`Capture`] | stream capture and graphs |
 //! | `kernels.rs` | [`Kernels`] | modules and launches |
 //!
+//! [`capture_guard`] is the one thing here that acts: it makes calls legal that somebody's capture would forbid.
+//!
 //! There is deliberately no device-wide synchronisation here: nothing in Headwater may need one.
 //!
 //! ```
@@ -31,7 +33,9 @@
 //! ```
 
 mod call;
+mod call_times;
 mod capture;
+pub mod capture_guard;
 mod copies;
 mod devices;
 mod error;
@@ -44,7 +48,8 @@ mod streams;
 mod virtual_memory;
 
 pub use call::{Call, CallCounters, CallCounts};
-pub use capture::{Capture, CaptureMode, CaptureStatus};
+pub use call_times::{CallClocks, CallTimes};
+pub use capture::{Capture, CaptureMode, CaptureNode, CaptureStatus};
 pub use copies::Copies;
 pub use devices::{Capabilities, DeviceProperties, Devices, MemoryInfo};
 pub use error::{DriverError, ErrorClass, Result};

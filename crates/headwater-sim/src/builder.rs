@@ -38,6 +38,7 @@ pub struct SimBuilder {
     faults: FaultPlan,
     hazard_limit: usize,
     report_unwritten: bool,
+    host_visible: bool,
 }
 
 impl Default for SimBuilder {
@@ -51,6 +52,7 @@ impl Default for SimBuilder {
             faults: FaultPlan::none(),
             hazard_limit: 1024,
             report_unwritten: true,
+            host_visible: false,
         }
     }
 }
@@ -77,8 +79,8 @@ impl SimBuilder {
         self
     }
 
-    /// What the devices can do. Unless told: everything, peers where there are several, and no handles for other
-    /// processes.
+    /// What the devices can do. Unless told: everything, and peers where there are several. Handles are exported and imported
+    /// within one simulated machine: each process has a machine of its own.
     #[must_use]
     pub fn capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = Some(capabilities);
@@ -114,6 +116,15 @@ impl SimBuilder {
         self
     }
 
+    /// Whether the host sees device memory at the device's own addresses, as on machines where both share one memory: for
+    /// programs that look at buffers in place ([`SimDriver::is_host_visible`]). Every byte then counts as written. One machine of a
+    /// process can have this: all have the same addresses.
+    #[must_use]
+    pub fn host_visible(mut self, visible: bool) -> Self {
+        self.host_visible = visible;
+        self
+    }
+
     /// The machine.
     pub fn build(self) -> Arc<SimDriver> {
         let capabilities = self.capabilities.unwrap_or(Capabilities {
@@ -121,7 +132,7 @@ impl SimBuilder {
             capture: true,
             host_pinning: true,
             peer_access: self.devices > 1,
-            shareable_handles: false,
+            shareable_handles: true,
         });
         let properties = |ordinal: u32| DeviceProperties {
             name: "Simulated H200".into(),
@@ -138,6 +149,7 @@ impl SimBuilder {
             host_memory_bytes: self.host_memory_bytes,
             hazard_limit: self.hazard_limit,
             report_unwritten: self.report_unwritten,
+            host_visible: self.host_visible,
         })
     }
 }

@@ -8,6 +8,8 @@
 //! A copy carries that along: copied garbage is still garbage. Bytes that were not written read as [`UNWRITTEN`], not as
 //! zero, so that a program that relies on them shows it.
 //!
+//! Where the host is to see device memory, content is a plain stretch of pages instead ([`visible`]).
+//!
 //! Ranges are checked by the machine before it comes here; one beyond the end is its mistake and stops the program.
 
 use std::collections::BTreeMap;
@@ -16,18 +18,22 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 mod chunk;
+mod visible;
 mod written;
 
 pub(crate) use chunk::UNWRITTEN;
 use chunk::{Data, repeat, repeated_pattern, rotated};
+use visible::HostPages;
 
 /// A multiple of the pattern's four bytes, so that a pattern looks the same in every chunk.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// The content of one piece of memory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Bytes {
     len: u64,
+    /// The content, all of it, where the host is to see it; the maps are empty then.
+    pages: Option<Box<HostPages>>,
     /// Runs by the number of their first chunk. They do not overlap; what is in neither map was never written.
     runs: BTreeMap<u64, Run>,
     /// Chunks with bytes of their own, by their number; none is in a run.
@@ -47,12 +53,29 @@ enum Content<'a> {
     /// The pattern as it appears from that offset on.
     Uniform([u8; 4]),
     Data(&'a Data, Range<usize>),
+    /// What the host sees too.
+    Pages(&'a [u8]),
 }
 
 impl Bytes {
     /// Memory of `len` bytes with nothing written.
     pub(crate) fn new(len: u64) -> Self {
-        Self { len, runs: BTreeMap::new(), data: BTreeMap::new() }
+        Self { len, pages: None, runs: BTreeMap::new(), data: BTreeMap::new() }
+    }
+
+    /// The same, for the host to see. Where the system gives no pages, the host does not see it.
+    pub(crate) fn visible(len: u64) -> Self {
+        Self { pages: HostPages::new(len).ok().map(Box::new), ..Self::new(len) }
+    }
+
+    /// The pages, where the host is to see them.
+    pub(crate) fn pages(&self) -> Option<&HostPages> {
+        self.pages.as_deref()
+    }
+
+    /// The same, to be shown and hidden.
+    pub(crate) fn pages_mut(&mut self) -> Option<&mut HostPages> {
+        self.pages.as_deref_mut()
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -71,6 +94,7 @@ impl Bytes {
                 Content::Unwritten => part.fill(UNWRITTEN),
                 Content::Uniform(pattern) => repeat(part, pattern),
                 Content::Data(data, inside) => part.copy_from_slice(&data.bytes[inside]),
+                Content::Pages(bytes) => part.copy_from_slice(bytes),
             }
             out = rest;
             at = until;
@@ -79,6 +103,10 @@ impl Bytes {
 
     /// Writes `data` from `offset` on.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        if let Some(pages) = &mut self.pages {
+            pages.bytes_mut()[offset as usize..][..data.len()].copy_from_slice(data);
+            return;
+        }
         let end = self.checked_end(offset, data.len() as u64);
         let mut rest = data;
         for (chunk, inside) in parts(offset..end) {
@@ -97,6 +125,9 @@ impl Bytes {
 
     /// Repeats `pattern`, beginning with its first byte at `offset`, for `len` bytes.
     pub(crate) fn fill(&mut self, offset: u64, len: u64, pattern: [u8; 4]) {
+        if let Some(pages) = &mut self.pages {
+            return repeat(&mut pages.bytes_mut()[offset as usize..][..len as usize], pattern);
+        }
         let end = self.checked_end(offset, len);
         let aligned = rotated(pattern, 4 - offset % 4);
         let (whole, edges) = self.whole_chunks(offset..end);
@@ -109,6 +140,10 @@ impl Bytes {
 
     /// Makes the range what it was at the beginning: not written.
     pub(crate) fn erase(&mut self, offset: u64, len: u64) {
+        if self.pages.is_some() {
+            // Every byte counts as written.
+            return;
+        }
         let end = self.checked_end(offset, len);
         let (whole, edges) = self.whole_chunks(offset..end);
         for (chunk, inside) in edges.into_iter().flat_map(parts) {
@@ -133,7 +168,7 @@ impl Bytes {
             let (content, until) = self.content_at(at, end);
             match content {
                 Content::Unwritten => return Some(at),
-                Content::Uniform(_) => {}
+                Content::Uniform(_) | Content::Pages(_) => {}
                 Content::Data(data, inside) => {
                     let start = inside.start;
                     if let Some(found) = data.written.first_clear(inside) {
@@ -149,6 +184,11 @@ impl Bytes {
     /// Adds `value` to `words` little-endian words, wrapping. `offset` is a multiple of four. A word that is not wholly
     /// written stays as it is: garbage plus something is garbage.
     pub(crate) fn add_words(&mut self, offset: u64, words: u64, value: u32) {
+        if let Some(pages) = &mut self.pages {
+            let (words, _) = pages.bytes_mut()[offset as usize..][..words as usize * 4].as_chunks_mut::<4>();
+            let sum = |word: [u8; 4]| u32::from_le_bytes(word).wrapping_add(value).to_le_bytes();
+            return words.iter_mut().for_each(|word| *word = sum(*word));
+        }
         let mut at = offset;
         let end = self.checked_words_end(offset, words);
         while at < end {
@@ -160,6 +200,8 @@ impl Bytes {
                     self.fill(at, until - at, sum.to_le_bytes());
                 }
                 Content::Data(_, inside) => self.data_mut(at / CHUNK_BYTES).add_words(inside, value),
+                // Not come here: see above.
+                Content::Pages(_) => {}
             }
             at = until;
         }
@@ -178,6 +220,10 @@ impl Bytes {
                 Content::Uniform(pattern) if pattern == value.to_le_bytes() => 0,
                 Content::Uniform(_) => (until - at) / 4,
                 Content::Data(data, inside) => data.count_words_ne(inside, value.to_le_bytes()),
+                Content::Pages(bytes) => {
+                    bytes.as_chunks::<4>().0.iter().filter(|word| **word != value.to_le_bytes()).count()
+                        as u64
+                }
             };
             at = until;
         }
@@ -211,6 +257,10 @@ impl Bytes {
                     let data = data.clone();
                     self.store(dst, until - at, Content::Data(&data, inside));
                 }
+                Content::Pages(bytes) => {
+                    let copied = bytes.to_vec();
+                    self.write(dst, &copied);
+                }
             }
             at = until;
         }
@@ -237,11 +287,15 @@ impl Bytes {
                     }
                 }
             }
+            Content::Pages(bytes) => self.write(offset, bytes),
         }
     }
 
     /// What is at `at`, and how far that goes, `end` at most.
     fn content_at(&self, at: u64, end: u64) -> (Content<'_>, u64) {
+        if let Some(pages) = &self.pages {
+            return (Content::Pages(&pages.bytes()[at as usize..end as usize]), end);
+        }
         let chunk = at / CHUNK_BYTES;
         if let Some(data) = self.data.get(&chunk) {
             let start = chunk * CHUNK_BYTES;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use headwater_driver::{
-    Call, Capture, CaptureMode, CaptureStatus, DeviceId, Graph, GraphExec, Result, Stream,
+    Call, Capture, CaptureMode, CaptureNode, CaptureStatus, DeviceId, Graph, GraphExec, Result, Stream,
 };
 
 use crate::machine::{GraphState, this_thread};
@@ -47,6 +47,20 @@ impl Capture for SimDriver {
         let template = Arc::new(machine.end_capture(call, key)?);
         let (device, made_at_ns) = (stream.device(), machine.now_ns);
         Ok(Graph::from_raw(device, machine.graphs.insert(GraphState { device, template, made_at_ns })))
+    }
+
+    fn capture_frontier(&self, stream: Stream) -> Result<Vec<CaptureNode>> {
+        let call = Call::CaptureStatus;
+        let mut machine = self.enter(call, 0)?;
+        let key = machine.stream_key(call, self.view(), stream)?;
+        machine.frontier(call, key)
+    }
+
+    fn capture_is_after(&self, stream: Stream, nodes: &[CaptureNode]) -> Result<bool> {
+        let call = Call::CaptureOrder;
+        let mut machine = self.enter(call, 0)?;
+        let key = machine.stream_key(call, self.view(), stream)?;
+        machine.is_after(call, key, nodes)
     }
 
     fn capture_mode_exchange(&self, mode: CaptureMode) -> Result<CaptureMode> {
@@ -99,5 +113,13 @@ impl Capture for SimDriver {
                 Err(Refusal::InvalidHandle.of(Call::GraphExecDestroy).with_detail(why))
             }
         }
+    }
+}
+
+impl SimDriver {
+    /// The nodes directly before one of a capture that goes on; none where it is no such node. For whoever puts the simulator
+    /// behind CUDA's own call, which is asked node by node.
+    pub fn capture_node_dependencies(&self, node: CaptureNode) -> Option<Vec<CaptureNode>> {
+        self.machine().dependencies_of(node)
     }
 }

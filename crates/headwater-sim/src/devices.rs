@@ -1,7 +1,7 @@
 //! Devices: properties, memory, peers, counts.
 
 use headwater_driver::{
-    Call, CallCounts, DeviceId, DeviceProperties, Devices, DriverError, MemoryInfo, Result,
+    Call, CallCounts, CallTimes, DeviceId, DeviceProperties, Devices, DriverError, MemoryInfo, Result,
 };
 
 use crate::refusal::Refusal;
@@ -62,6 +62,13 @@ impl Devices for SimDriver {
     fn call_counts(&self) -> CallCounts {
         self.counters().read()
     }
+
+    fn call_times(&self) -> CallTimes {
+        self.machine().clocks.read()
+    }
+
+    /// Virtual time costs nothing to read: it always does.
+    fn measure_calls(&self, _: bool) {}
 }
 
 #[cfg(test)]

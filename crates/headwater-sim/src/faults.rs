@@ -145,6 +145,7 @@ fn likely_class(call: Call) -> ErrorClass {
         | Call::HandleCreate
         | Call::HandleMap
         | Call::AccessSet
+        | Call::HandleImport
         | Call::HostAlloc
         | Call::HostRegister
         | Call::StreamCreate

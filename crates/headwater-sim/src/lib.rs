@@ -31,6 +31,7 @@
 //! | `work.rs`, `builtin_kernels.rs`, `ptx.rs` | what runs on it |
 //! | `bytes.rs` | memory contents |
 //! | `shadow.rs`, `vector_clock.rs`, `hazards.rs`, `leaks.rs` | what it finds |
+//! | `exports.rs` | what a file descriptor for exported memory holds |
 //! | `memory_map.rs` | which addresses have memory behind them, for tools |
 //! | `cost.rs`, `faults.rs` | what calls cost, and which are made to fail |
 //! | `refusal.rs`, `slots.rs` | CUDA's error codes; tables of objects |
@@ -43,6 +44,7 @@ mod copies;
 mod cost;
 mod devices;
 mod events;
+mod exports;
 mod faults;
 mod hazards;
 mod host_memory;

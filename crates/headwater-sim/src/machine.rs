@@ -23,12 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use headwater_driver::{
-    Call, CaptureMode, DeviceId, DeviceProperties, DriverError, ErrorClass, MemoryInfo, Result,
+    Call, CallClocks, CaptureMode, DeviceId, DeviceProperties, DriverError, ErrorClass, MemoryInfo, Result,
 };
 use rustc_hash::FxHashMap;
 
 use crate::builtin_kernels::{SimKernel, builtin_kernels};
 use crate::cost::CostModel;
+use crate::exports::MachineName;
 use crate::faults::FaultPlan;
 use crate::refusal::{Refusal, injected, out_of_memory};
 use crate::slots::Slots;
@@ -59,6 +60,7 @@ pub(crate) struct Settings {
     pub(crate) host_memory_bytes: u64,
     pub(crate) hazard_limit: usize,
     pub(crate) report_unwritten: bool,
+    pub(crate) host_visible: bool,
 }
 
 /// All simulated devices and the host's side of them.
@@ -66,6 +68,8 @@ pub(crate) struct Settings {
 pub(crate) struct Machine {
     pub(crate) now_ns: u64,
     pub(crate) driver_ns: u64,
+    /// The same, by call.
+    pub(crate) clocks: CallClocks,
     pub(crate) cost: CostModel,
     pub(crate) faults: FaultPlan,
     pub(crate) report_unwritten: bool,
@@ -90,6 +94,10 @@ pub(crate) struct Machine {
     pub(crate) pending: BinaryHeap<Reverse<Pending>>,
     pub(crate) submitted: u64,
     pub(crate) views: u32,
+    /// The latest of the numbers that tell where memory is shown.
+    pub(crate) shown: u64,
+    /// For what it exports.
+    pub(crate) name: MachineName,
 }
 
 /// One device.
@@ -117,6 +125,8 @@ pub(crate) struct HandleState {
     pub(crate) device: DeviceId,
     pub(crate) physical: PhysicalId,
     pub(crate) bytes: u64,
+    /// Whether it was made for export.
+    pub(crate) exportable: bool,
     pub(crate) made_at_ns: u64,
 }
 
@@ -157,12 +167,13 @@ impl Machine {
         let mut machine = Self {
             now_ns: 0,
             driver_ns: 0,
+            clocks: CallClocks::default(),
             cost: settings.cost,
             faults: settings.faults,
             report_unwritten: settings.report_unwritten,
             devices: Vec::new(),
             space: AddressSpace::new(settings.devices.len()),
-            physical: PhysicalMemory::new(),
+            physical: PhysicalMemory::new(settings.host_visible),
             handles: Slots::new(1),
             host: HostRanges::new(settings.host_memory_bytes),
             streams: Slots::new(2),
@@ -179,6 +190,8 @@ impl Machine {
             pending: BinaryHeap::new(),
             submitted: 0,
             views: 0,
+            shown: 0,
+            name: MachineName::new(),
         };
         for kernel in builtin_kernels() {
             machine.known_kernels.insert(kernel.name.to_string(), Arc::new(kernel));
@@ -203,7 +216,7 @@ impl Machine {
     /// The start of every call: the least it costs passes, and the fault plan is asked. Nothing has happened yet where it
     /// fails. `size_bytes` is what the call asks for.
     pub(crate) fn begin(&mut self, call: Call, size_bytes: u64) -> Result<()> {
-        self.charge(self.cost.cost_ns(call, 0, 1));
+        self.charge(call, self.cost.cost_ns(call, 0, 1));
         match self.faults.next(call) {
             Some(class) => Err(injected(call, class, size_bytes)),
             None => Ok(()),
@@ -214,10 +227,11 @@ impl Machine {
     /// not pay for the size it asked for.
     pub(crate) fn charge_rest(&mut self, call: Call, size_bytes: u64, count: u64) {
         let whole = self.cost.cost_ns(call, size_bytes, count);
-        self.charge(whole.saturating_sub(self.cost.cost_ns(call, 0, 1)));
+        self.charge(call, whole.saturating_sub(self.cost.cost_ns(call, 0, 1)));
     }
 
-    fn charge(&mut self, ns: u64) {
+    fn charge(&mut self, call: Call, ns: u64) {
+        self.clocks.add(call, ns);
         self.driver_ns = self.driver_ns.saturating_add(ns);
         self.advance_to(self.now_ns.saturating_add(ns));
     }

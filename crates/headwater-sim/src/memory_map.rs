@@ -22,7 +22,7 @@ pub struct MemoryRange {
 
 impl SimDriver {
     /// All device memory that can be used now, in the order of addresses. No driver call. Memory that is mapped at several
-    /// addresses is shown at the one it was mapped at last, so that the sum is what there is.
+    /// addresses is shown at the one it was mapped or [shown](Self::show_memory_at) at last, so that the sum is what there is.
     ///
     /// ```
     /// use headwater_driver::{DeviceId, PlainMemory};
@@ -37,9 +37,27 @@ impl SimDriver {
     pub fn memory_map(&self) -> Vec<MemoryRange> {
         self.machine().memory_map()
     }
+
+    /// Lets [`memory_map`](Self::memory_map) show the memory behind these addresses here, wherever else it is mapped: an allocator
+    /// that keeps old mappings may use one again without a driver call. No driver call.
+    pub fn show_memory_at(&self, address: u64, bytes: u64) {
+        self.machine().show_memory_at(address, bytes);
+    }
 }
 
 impl Machine {
+    fn show_memory_at(&mut self, address: u64, bytes: u64) {
+        let end = address.saturating_add(bytes);
+        let Some(mappings) = self.space.mappings_mut(&(address..end)) else { return };
+        let first = mappings.range(..=address).next_back().map_or(address, |(start, _)| *start);
+        for (start, mapping) in mappings.range_mut(first..end) {
+            if start + mapping.bytes > address {
+                self.shown += 1;
+                mapping.shown = self.shown;
+            }
+        }
+    }
+
     fn memory_map(&self) -> Vec<MemoryRange> {
         let mut plain = Vec::new();
         // By physical memory: when it was mapped, and where.
@@ -53,8 +71,8 @@ impl Machine {
                 Backing::Reserved(mappings) => {
                     for (address, mapping) in mappings {
                         let range = MemoryRange { address: *address, bytes: mapping.bytes, region, device };
-                        let newest = mapped.entry(mapping.physical).or_insert((mapping.made_at_ns, range));
-                        *newest = (*newest).max((mapping.made_at_ns, range));
+                        let newest = mapped.entry(mapping.physical).or_insert((mapping.shown, range));
+                        *newest = (*newest).max((mapping.shown, range));
                     }
                 }
             }
@@ -88,6 +106,8 @@ mod tests {
         sim.handle_map(arena, page, handle).unwrap();
         let again = MemoryRange { address: arena.raw(), ..mapped };
         assert_eq!(sim.memory_map(), [alone, again], "at the address it was mapped at last");
+        sim.show_memory_at(second.raw() + 512, 512);
+        assert_eq!(sim.memory_map(), [alone, mapped], "or where somebody says that it is used");
         sim.handle_unmap(device, arena, 2 * page).unwrap();
         sim.mem_free(device, plain).unwrap();
         assert!(sim.memory_map().is_empty());

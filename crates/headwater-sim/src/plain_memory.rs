@@ -44,6 +44,7 @@ impl Machine {
         let start = self.space.place_plain(bytes).ok_or_else(shortage)?;
         self.take_memory(call, device, bytes, charged)?;
         let physical = self.physical.create(device, bytes, charged);
+        self.physical.show(physical, start);
         let backing = Backing::Plain(physical);
         self.space.insert(start, Region { bytes, device, made_at_ns: self.now_ns, backing });
         Ok(start)
@@ -66,7 +67,7 @@ impl Machine {
         // The wait covers this device only: work of a peer may still be at it.
         let removal = Removal { call, at_ns: self.now_ns };
         if let Some(piece) = self.physical.get_mut(physical) {
-            piece.held = false;
+            piece.holds = 0;
             let places = piece.place..piece.place + bytes;
             let name = Place::Device(start..start + bytes);
             self.detector.remove(&Touched { places, name }, removal);

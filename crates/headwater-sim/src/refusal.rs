@@ -27,6 +27,7 @@ refusals! {
     InvalidDevice 101 "CUDA_ERROR_INVALID_DEVICE" ErrorClass::InvalidValue,
     InvalidImage 200 "CUDA_ERROR_INVALID_IMAGE" ErrorClass::InvalidValue,
     PeerAccessUnsupported 217 "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED" ErrorClass::NotSupported,
+    OperatingSystem 304 "CUDA_ERROR_OPERATING_SYSTEM" ErrorClass::Other,
     InvalidHandle 400 "CUDA_ERROR_INVALID_HANDLE" ErrorClass::InvalidHandle,
     IllegalState 401 "CUDA_ERROR_ILLEGAL_STATE" ErrorClass::IllegalInCapture,
     NotFound 500 "CUDA_ERROR_NOT_FOUND" ErrorClass::InvalidValue,
@@ -45,6 +46,8 @@ refusals! {
     CapturedEvent 907 "CUDA_ERROR_CAPTURED_EVENT" ErrorClass::IllegalInCapture,
     CaptureWrongThread 908 "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD" ErrorClass::IllegalInCapture,
     Unknown 999 "CUDA_ERROR_UNKNOWN" ErrorClass::Other,
+    // What CUDA answers to a descriptor that stands for no memory (docs/cuda-facts.md).
+    ForeignDescriptor 999 "CUDA_ERROR_UNKNOWN" ErrorClass::InvalidValue,
 }
 
 /// `call` asked for more than there is.

@@ -185,6 +185,13 @@ impl SimDriver {
         self.machine.lock().peek(range)
     }
 
+    /// Whether the host can read and write the whole range at its own addresses: memory of a machine that was built for it
+    /// ([`SimBuilder::host_visible`](crate::SimBuilder::host_visible)), mapped or allocated now. What streams were given is there
+    /// when they have been waited for.
+    pub fn is_host_visible(&self, range: Range<u64>) -> bool {
+        self.machine.lock().is_host_visible(&range)
+    }
+
     pub(crate) fn view(&self) -> u32 {
         self.view
     }

@@ -1,8 +1,11 @@
 //! Virtual memory management. None of it waits, and all of it is legal during capture.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
+
 use headwater_driver::{Call, DeviceId, DevicePtr, Handle, Result, VirtualMemory};
 use parking_lot::MutexGuard;
 
+use crate::exports::Ticket;
 use crate::machine::{GRANULARITY_BYTES, Machine};
 use crate::refusal::Refusal;
 use crate::sim_driver::SimDriver;
@@ -15,6 +18,16 @@ impl SimDriver {
             return Err(Refusal::NotSupported.of(call).with_detail("no virtual memory management"));
         }
         Ok(machine)
+    }
+
+    fn create_handle(&self, device: DeviceId, bytes: u64, exportable: bool) -> Result<Handle> {
+        let mut machine = self.enter_virtual(Call::HandleCreate, device, bytes)?;
+        if exportable {
+            machine.can_share(Call::HandleCreate, device)?;
+        }
+        let raw = machine.create_handle(device, bytes, exportable)?;
+        machine.charge_rest(Call::HandleCreate, bytes, 1);
+        Ok(Handle::from_raw(device, raw))
     }
 }
 
@@ -35,10 +48,11 @@ impl VirtualMemory for SimDriver {
     }
 
     fn handle_create(&self, device: DeviceId, bytes: u64) -> Result<Handle> {
-        let mut machine = self.enter_virtual(Call::HandleCreate, device, bytes)?;
-        let raw = machine.create_handle(device, bytes)?;
-        machine.charge_rest(Call::HandleCreate, bytes, 1);
-        Ok(Handle::from_raw(device, raw))
+        self.create_handle(device, bytes, false)
+    }
+
+    fn handle_create_exportable(&self, device: DeviceId, bytes: u64) -> Result<Handle> {
+        self.create_handle(device, bytes, true)
     }
 
     fn handle_release(&self, handle: Handle) -> Result<()> {
@@ -72,6 +86,39 @@ impl VirtualMemory for SimDriver {
         machine.charge_rest(Call::AccessSet, bytes / count.max(1), count);
         Ok(())
     }
+
+    fn handle_export(&self, handle: Handle) -> Result<OwnedFd> {
+        let call = Call::HandleExport;
+        let machine = self.enter(call, 0)?;
+        machine.alive_handle(call, handle)?;
+        machine.can_share(call, handle.device())?;
+        if machine.handles.get(handle.raw()).is_some_and(|state| !state.exportable) {
+            let why = format!("{handle} was not made for export by this process");
+            return Err(Refusal::NotSupported.of(call).with_detail(why));
+        }
+        let ticket = machine.ticket(handle.raw()).ok_or_else(|| Refusal::InvalidHandle.of(call))?;
+        // Out of descriptors, most likely. CUDA says so with this code as well.
+        ticket.write().map_err(|error| Refusal::OperatingSystem.of(call).with_detail(error.to_string()))
+    }
+
+    fn handle_import(&self, device: DeviceId, fd: BorrowedFd<'_>, bytes: u64) -> Result<Handle> {
+        let call = Call::HandleImport;
+        let mut machine = self.enter_virtual(call, device, bytes)?;
+        machine.can_share(call, device)?;
+        let raw = machine.import_handle(device, fd, bytes)?;
+        Ok(Handle::from_raw(device, raw))
+    }
+}
+
+impl SimDriver {
+    /// The device and size of the memory that an exported descriptor stands for, where it is this machine's and still
+    /// there. CUDA's own import is told neither; whoever puts the simulator behind that call asks here.
+    pub fn exported_memory(&self, fd: BorrowedFd<'_>) -> Option<(DeviceId, u64)> {
+        let machine = self.machine();
+        let ticket = Ticket::read(fd).ok().flatten().filter(|ticket| ticket.machine == machine.name)?;
+        let piece = machine.physical.get(machine.physical.at_place(ticket.place)?)?;
+        Some((piece.device, piece.bytes.len()))
+    }
 }
 
 impl Machine {
@@ -81,5 +128,13 @@ impl Machine {
             Some(state) if state.device == handle.device() => self.device(call, state.device).map(drop),
             _ => Err(Refusal::InvalidHandle.of(call).with_detail(format!("{handle} does not exist"))),
         }
+    }
+
+    /// Refuses devices whose handles cannot be exported.
+    fn can_share(&self, call: Call, device: DeviceId) -> Result<()> {
+        if self.device(call, device)?.properties.capabilities.shareable_handles {
+            return Ok(());
+        }
+        Err(Refusal::NotSupported.of(call).with_detail("handles of this device cannot be exported"))
     }
 }

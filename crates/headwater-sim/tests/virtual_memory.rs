@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::os::fd::AsFd;
+
 use common::{Bench, D, PAGE, bench, class, code};
 use headwater_driver::{Capabilities, DeviceId, DevicePtr, Devices, ErrorClass, VirtualMemory};
 use headwater_sim::SimDriver;
@@ -130,4 +132,18 @@ fn a_device_without_virtual_memory_says_so() {
     assert_eq!(class(sim.granularity(D)), ErrorClass::NotSupported);
     assert_eq!(class(sim.address_reserve(D, PAGE, 0)), ErrorClass::NotSupported);
     assert_eq!(class(sim.handle_create(D, PAGE)), ErrorClass::NotSupported);
+    assert_eq!(class(sim.handle_create_exportable(D, PAGE)), ErrorClass::NotSupported);
+}
+
+#[test]
+fn a_descriptor_of_something_else_gets_the_code_that_cuda_has_for_it() {
+    let sim = SimDriver::new();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let refused = sim.handle_import(D, reader.as_fd(), PAGE).unwrap_err();
+    assert_eq!((refused.code(), refused.class()), (999, ErrorClass::InvalidValue));
+    let gone = sim.handle_create_exportable(D, PAGE).unwrap();
+    let fd = sim.handle_export(gone).unwrap();
+    sim.handle_release(gone).unwrap();
+    assert_eq!(code(sim.handle_import(D, fd.as_fd(), PAGE)), 999);
+    assert!(sim.leaks().is_empty());
 }

@@ -11,6 +11,7 @@
 //! | [`allocator`] | the suite for every allocator |
 //! | [`kernels`] | the test kernels, for the suites, the stress tests and the demo |
 //! | [`graph_stress`] | graphs launched again and again while other memory comes and goes, with the figures |
+//! | [`proofs`] | what is claimed of the paged backing and shown on a real device |
 //! | [`stress`] | a random program on several streams that finds premature reuse by its bytes |
 //!
 //! ```
@@ -34,6 +35,7 @@ pub mod driver;
 mod fixtures;
 pub mod graph_stress;
 pub mod kernels;
+pub mod proofs;
 pub mod stress;
 
 pub use case::{Case, CaseReport, Failure, Ground, Outcome, Summary};

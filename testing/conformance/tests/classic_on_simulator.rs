@@ -33,6 +33,11 @@ fn pytorchs_rules_pass() {
 }
 
 #[test]
+fn classic_with_thread_caches_passes() {
+    passes("backing:classic,thread_cache_mb:8");
+}
+
+#[test]
 fn without_caching_it_passes() {
     passes("caching_allocator:False");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use headwater::config::Config;
 use headwater::graph::GraphAllocator;
-use headwater::{CachingAllocator, Direct};
+use headwater::{AllocError, Allocator, CachingAllocator, Direct};
 use headwater_conformance::{Ground, allocator, graph_stress};
 use headwater_driver::{Capabilities, DeviceId, Driver};
 use headwater_sim::SimDriver;
@@ -65,12 +65,24 @@ fn around_direct_the_suite_passes() {
     });
 }
 
+fn caching(
+    settings: &str,
+    driver: Arc<dyn Driver>,
+    device: DeviceId,
+    limit_bytes: Option<u64>,
+) -> Result<Arc<dyn Allocator>, AllocError> {
+    let config = Config::parse(settings).expect("the settings are legal");
+    let caching = CachingAllocator::new(driver, device, config)?;
+    caching.set_limit_bytes(limit_bytes);
+    Ok(caching)
+}
+
 #[test]
 fn around_classic_the_suite_passes() {
-    passes(&|driver, device, limit_bytes| {
-        let config = Config::parse("backing:classic").expect("the settings are legal");
-        let caching = CachingAllocator::new(driver, device, config)?;
-        caching.set_limit_bytes(limit_bytes);
-        Ok(caching)
-    });
+    passes(&|driver, device, limit_bytes| caching("backing:classic", driver, device, limit_bytes));
+}
+
+#[test]
+fn around_paged_the_suite_passes() {
+    passes(&|driver, device, limit_bytes| caching("backing:paged", driver, device, limit_bytes));
 }

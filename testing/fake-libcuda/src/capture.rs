@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_ulonglong, c_void};
 
-use headwater_driver::{Capture, CaptureMode, CaptureStatus};
+use headwater_driver::{Capture, CaptureMode, CaptureNode, CaptureStatus};
 
 use crate::abi::{CUgraph, CUgraphExec, CUresult, CUstream};
 use crate::context;
@@ -98,7 +98,7 @@ struct InfoPlaces {
 }
 
 impl InfoPlaces {
-    /// Answers with status and id. There are no nodes to name in the simulator: no graph, no dependencies.
+    /// Answers with status, id and the nodes that the stream's next work would come after. There is no graph to name before the end.
     ///
     /// # Safety
     /// Each place is null or valid for writing.
@@ -114,10 +114,16 @@ impl InfoPlaces {
             // SAFETY: as above.
             unsafe { Out::optional(self.graph) }.into_iter().for_each(|out| out.put(CUgraph::from_raw(0)));
             // SAFETY: as above.
-            let lists = unsafe { [Out::optional(self.dependencies), Out::optional(self.edges)] };
-            lists.into_iter().flatten().for_each(|out| out.put(std::ptr::null()));
+            unsafe { Out::optional(self.edges) }.into_iter().for_each(|out| out.put(std::ptr::null()));
+            let nodes: Box<[u64]> =
+                machine.sim.capture_frontier(stream)?.into_iter().map(|node| node.0).collect();
+            // Kept until the stream is asked again: libcuda's list is good until the stream's next work.
+            let (list, count) = (nodes.as_ptr().cast::<c_void>(), nodes.len());
+            machine.objects().frontiers.insert(stream, nodes);
             // SAFETY: as above.
-            unsafe { Out::optional(self.dependency_count) }.into_iter().for_each(|out| out.put(0));
+            unsafe { Out::optional(self.dependencies) }.into_iter().for_each(|out| out.put(list));
+            // SAFETY: as above.
+            unsafe { Out::optional(self.dependency_count) }.into_iter().for_each(|out| out.put(count));
         }
         Ok(())
     }
@@ -156,6 +162,31 @@ unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
         unsafe {
             InfoPlaces { status, id, graph, dependencies, edges, dependency_count }.fill(machine, stream)
         }
+    })
+}
+
+/// Of nodes of captures that go on; finished graphs are not taken apart here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphNodeGetDependencies(
+    node: u64,
+    dependencies: *mut u64,
+    count: *mut usize,
+) -> CUresult {
+    initialised("cuGraphNodeGetDependencies", |machine| {
+        // SAFETY: the caller's place, with the room of the list in it where there is a list.
+        let room = unsafe { count.as_ref() }.copied().ok_or(CUresult::INVALID_VALUE)?;
+        // SAFETY: the same place, for the number.
+        let out = unsafe { Out::required(count) }?;
+        let before = machine.sim.capture_node_dependencies(CaptureNode(node));
+        let before = before.ok_or_else(|| machine.undefined(CUresult::INVALID_VALUE))?;
+        if !dependencies.is_null() {
+            for (place, node) in before.iter().enumerate().take(room) {
+                // SAFETY: the caller's list has `room` places.
+                unsafe { dependencies.add(place).write(node.0) };
+            }
+        }
+        out.put(before.len());
+        Ok(())
     })
 }
 

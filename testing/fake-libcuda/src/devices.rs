@@ -153,7 +153,9 @@ fn attribute_of(machine: &Machine, attribute: c_uint, dev: CUdevice) -> Answer<c
         99 => c_int::from(capabilities.host_pinning), // cuMemHostRegister
         // Virtual memory management, and network cards that reach such memory.
         102 | 110 => c_int::from(capabilities.virtual_memory && machine.settings.virtual_memory),
-        // Sharing handles as file descriptors (103) and memory pools (115) are not here, whatever the simulator says.
+        // Handles as file descriptors.
+        103 => c_int::from(capabilities.shareable_handles && machine.settings.virtual_memory),
+        // Memory pools (115) are not here, whatever the simulator says.
         _ if attribute != 0 && attribute < ATTRIBUTE_END => 0,
         _ => return Err(CUresult::INVALID_VALUE),
     })

@@ -113,6 +113,8 @@ pub(crate) struct Objects {
     pub(crate) graph_execs: Registry<GraphExec>,
     /// Graphs, runnable or not, that a call is using right now.
     pub(crate) graphs_in_use: BTreeSet<u64>,
+    /// The lists of nodes that callers were given, by stream.
+    pub(crate) frontiers: BTreeMap<Stream, Box<[u64]>>,
     pub(crate) modules: Registry<Module>,
     pub(crate) kernels: Registry<KernelObject>,
     /// Objects that a context took with it when it was destroyed: their owner forgot them.
@@ -129,6 +131,7 @@ impl Objects {
             graphs: Registry::numbered_from(0x7f04_0000_0000),
             graph_execs: Registry::numbered_from(0x7f05_0000_0000),
             graphs_in_use: BTreeSet::new(),
+            frontiers: BTreeMap::new(),
             modules: Registry::numbered_from(0x7f06_0000_0000),
             kernels: Registry::numbered_from(0x7f07_0000_0000),
             abandoned: 0,

@@ -1,6 +1,7 @@
 //! Virtual memory management. None of it needs a context: physical memory and addresses belong to the process.
 
-use std::ffi::{c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use headwater_driver::{DeviceId, DevicePtr, VirtualMemory};
 
@@ -46,7 +47,8 @@ unsafe fn properties(
     if prop.kind != ALLOCATION_TYPE_PINNED || prop.reserved != [0; 4] {
         return Err(CUresult::INVALID_VALUE);
     }
-    if prop.requested_handle_types != 0 {
+    // Only file descriptors can be had, as on Linux.
+    if prop.requested_handle_types & !HANDLE_TYPE_FD != 0 {
         return Err(CUresult::NOT_SUPPORTED);
     }
     Ok((located(machine, prop.location)?, prop))
@@ -122,7 +124,12 @@ unsafe extern "C" fn cuMemCreate(
         if flags != 0 {
             return Err(CUresult::INVALID_VALUE);
         }
-        let handle = machine.sim.handle_create(device, bytes as u64)?;
+        let exportable = properties.requested_handle_types & HANDLE_TYPE_FD != 0;
+        let handle = if exportable {
+            machine.sim.handle_create_exportable(device, bytes as u64)?
+        } else {
+            machine.sim.handle_create(device, bytes as u64)?
+        };
         let object = HandleObject { handle, properties, holds: 1, mappings: 0 };
         out.put(machine.objects().handles.insert(object));
         Ok(())
@@ -283,26 +290,61 @@ unsafe extern "C" fn cuMemRetainAllocationHandle(handle: *mut CUmemHandle, addr:
     })
 }
 
-/// There is no other process to share with. Devices say so (attribute 103).
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const HANDLE_TYPE_FD: c_uint = 1;
+
+/// Good in this process, where the simulated machine is; another process is refused when it imports.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemExportToShareableHandle(
-    _shareable: *mut c_void,
+    shareable: *mut c_void,
     handle: CUmemHandle,
-    _kind: c_uint,
-    _flags: c_ulonglong,
+    kind: c_uint,
+    flags: c_ulonglong,
 ) -> CUresult {
     supported("cuMemExportToShareableHandle", |machine| {
-        held(machine, handle)?;
-        Err(CUresult::NOT_SUPPORTED)
+        // SAFETY: the caller's place for the descriptor.
+        let out = unsafe { Out::required(shareable.cast::<c_int>()) }?;
+        let object = held(machine, handle)?;
+        let asked_for = object.properties.requested_handle_types & HANDLE_TYPE_FD != 0;
+        if kind != HANDLE_TYPE_FD || flags != 0 || !asked_for {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        out.put(machine.sim.handle_export(object.handle)?.into_raw_fd());
+        Ok(())
     })
 }
 
-/// As `cuMemExportToShareableHandle`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemImportFromShareableHandle(
-    _handle: *mut CUmemHandle,
-    _os_handle: *mut c_void,
-    _kind: c_uint,
+    handle: *mut CUmemHandle,
+    os_handle: *mut c_void,
+    kind: c_uint,
 ) -> CUresult {
-    supported("cuMemImportFromShareableHandle", |_| Err(CUresult::NOT_SUPPORTED))
+    supported("cuMemImportFromShareableHandle", |machine| {
+        // SAFETY: the caller's place for the handle.
+        let out = unsafe { Out::required(handle) }?;
+        let number = c_int::try_from(os_handle.addr()).map_err(|_| CUresult::INVALID_VALUE)?;
+        if kind != HANDLE_TYPE_FD {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        // SAFETY: not -1, being no address above `c_int`; one that is not open is refused when it is looked at.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        // Measured: this code, and no harm done.
+        let (device, bytes) = machine.sim.exported_memory(fd).ok_or(CUresult::UNKNOWN)?;
+        let imported = machine.sim.handle_import(device, fd, bytes)?;
+        let location = CUmemLocation { kind: LOCATION_DEVICE, id: device.0 as c_int };
+        let properties = CUmemAllocationProp {
+            kind: ALLOCATION_TYPE_PINNED,
+            requested_handle_types: HANDLE_TYPE_FD,
+            location,
+            win32_handle_meta_data: std::ptr::null_mut(),
+            compression_type: 0,
+            gpu_direct_rdma_capable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        };
+        let object = HandleObject { handle: imported, properties, holds: 1, mappings: 0 };
+        out.put(machine.objects().handles.insert(object));
+        Ok(())
+    })
 }

@@ -10,6 +10,7 @@ use common::{Fake, cuda};
 
 const SUCCESS: u32 = 0;
 const INVALID_VALUE: u32 = 1;
+const UNKNOWN: u32 = 999;
 const NOT_SUPPORTED: u32 = 801;
 const MIB: usize = 1 << 20;
 
@@ -51,6 +52,47 @@ const PTX: &CStr = c"
 ";
 
 #[test]
+fn only_what_was_made_for_it_is_exported_and_imported() {
+    let fake = Fake::initialised();
+    let (mut private, mut shared, mut imported, mut fd) = (0_u64, 0_u64, 0_u64, -1_i32);
+    let create = |handle: &mut u64, prop: &AllocationProp| {
+        cuda!(
+            fake,
+            cuMemCreate(handle => *mut u64, 2 * MIB => usize, prop => *const AllocationProp, 0 => u64)
+        )
+    };
+    assert_eq!(create(&mut private, &on_device(0)), SUCCESS);
+    assert_eq!(create(&mut shared, &AllocationProp { handle_types: 1, ..on_device(0) }), SUCCESS);
+    let export = |fd: &mut i32, handle: u64, kind: u32| {
+        cuda!(
+            fake,
+            cuMemExportToShareableHandle(fd => *mut i32, handle => u64, kind => u32, 0 => u64)
+        )
+    };
+    assert_eq!(export(&mut fd, private, 1), INVALID_VALUE);
+    assert_eq!(export(&mut fd, shared, 2), INVALID_VALUE);
+    assert_eq!(export(&mut fd, shared, 1), SUCCESS);
+    let import = |handle: &mut u64, fd: usize| {
+        cuda!(
+            fake,
+            cuMemImportFromShareableHandle(handle => *mut u64, fd => usize, 1 => u32)
+        )
+    };
+    assert_eq!(import(&mut imported, fd as usize), SUCCESS);
+    assert_eq!(import(&mut private, 0), UNKNOWN, "standard input is no memory");
+    let mut prop = on_device(5);
+    let asked = cuda!(
+        fake,
+        cuMemGetAllocationPropertiesFromHandle(&mut prop => *mut AllocationProp, imported => u64)
+    );
+    assert_eq!((asked, prop.handle_types), (SUCCESS, 1));
+    for handle in [private, shared, imported] {
+        assert_eq!(cuda!(fake, cuMemRelease(handle => u64)), SUCCESS);
+    }
+    assert_eq!((fake.leak_count(), fake.undefined_uses()), (0, 0));
+}
+
+#[test]
 fn virtual_memory_lives_and_dies_without_a_context() {
     let fake = Fake::initialised();
     let prop = on_device(0);
@@ -72,7 +114,7 @@ fn virtual_memory_lives_and_dies_without_a_context() {
         )
     };
     assert_eq!(create(&mut handle, &AllocationProp { kind: 9, ..prop }, 2 * MIB), INVALID_VALUE);
-    assert_eq!(create(&mut handle, &AllocationProp { handle_types: 1, ..prop }, 2 * MIB), NOT_SUPPORTED);
+    assert_eq!(create(&mut handle, &AllocationProp { handle_types: 8, ..prop }, 2 * MIB), NOT_SUPPORTED);
     assert_eq!(create(&mut handle, &prop, 2 * MIB + 1), INVALID_VALUE);
     assert_eq!(create(&mut handle, &prop, 2 * MIB), SUCCESS);
     let map = |at: u64, offset: usize, handle: u64| {

@@ -62,6 +62,8 @@ pub(crate) struct Mapping {
     /// A bit for every device with access.
     pub(crate) access: u64,
     pub(crate) made_at_ns: u64,
+    /// Of the places where its memory is mapped, the one with the largest number is where tools show it.
+    pub(crate) shown: u64,
 }
 
 /// A piece of an address range with one piece of physical memory behind it.
@@ -326,7 +328,8 @@ mod tests {
         space.insert(start, reserved(4 << 21));
         let mappings = space.mappings_mut(&(start..start + 1)).unwrap();
         for page in 0..2 {
-            let mapping = Mapping { bytes: 1 << 21, physical: PhysicalId(page), access: 1, made_at_ns: 0 };
+            let mapping =
+                Mapping { bytes: 1 << 21, physical: PhysicalId(page), access: 1, made_at_ns: 0, shown: 0 };
             mappings.insert(start + (u64::from(page) << 21), mapping);
         }
         let mut pieces = Vec::new();

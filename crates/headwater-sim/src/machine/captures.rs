@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headwater_driver::{Call, CaptureMode, CaptureStatus, DeviceId, Result};
+use headwater_driver::{Call, CaptureMode, CaptureNode, CaptureStatus, DeviceId, DriverError, Result};
 use smallvec::SmallVec;
 
 use super::graphs::{Node, Template};
@@ -71,7 +71,23 @@ impl CaptureState {
     }
 }
 
+/// A node's name outside: its capture's number, and its own, counted from one.
+fn named(capture: u64, node: u32) -> CaptureNode {
+    CaptureNode(capture << 32 | (u64::from(node) + 1))
+}
+
+fn not_captured(call: Call) -> DriverError {
+    Refusal::InvalidValue.of(call).with_detail("the stream is in no valid capture")
+}
+
 impl Captures {
+    /// The node that a name means, where it is one of this capture.
+    fn node(&self, capture: u64, name: CaptureNode) -> Option<u32> {
+        let place = u32::try_from(name.0 & u64::from(u32::MAX)).ok()?.checked_sub(1)?;
+        let nodes = self.open.get(&capture)?.nodes.len();
+        (name.0 >> 32 == capture && (place as usize) < nodes).then_some(place)
+    }
+
     /// The captures that have not been ended, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &CaptureState)> {
         self.open.iter().map(|(id, capture)| (*id, capture))
@@ -174,6 +190,32 @@ impl Machine {
             }
             _ => CaptureStatus::Invalidated,
         }
+    }
+
+    /// Where a captured stream's work ends.
+    pub(crate) fn frontier(&self, call: Call, key: StreamKey) -> Result<Vec<CaptureNode>> {
+        let CaptureStatus::Active(id) = self.capture_status(key) else { return Err(not_captured(call)) };
+        let member = self.streams.get(key).and_then(|stream| stream.capture.as_ref());
+        let ends = member.into_iter().flat_map(|member| member.frontier.iter());
+        Ok(ends.map(|node| named(id.0, *node)).collect())
+    }
+
+    /// Whether a captured stream's next work comes after all of `nodes`.
+    pub(crate) fn is_after(&self, call: Call, key: StreamKey, nodes: &[CaptureNode]) -> Result<bool> {
+        let CaptureStatus::Active(id) = self.capture_status(key) else { return Err(not_captured(call)) };
+        let places = nodes.iter().map(|name| self.captures.node(id.0, *name));
+        let Some(places) = places.collect::<Option<Vec<u32>>>() else { return Ok(false) };
+        let member = self.streams.get(key).and_then(|stream| stream.capture.as_ref());
+        let joined = member.zip(self.captures.open.get(&id.0));
+        Ok(joined.is_some_and(|(member, capture)| capture.are_joined(&places, &member.frontier)))
+    }
+
+    /// The nodes directly before one.
+    pub(crate) fn dependencies_of(&self, name: CaptureNode) -> Option<Vec<CaptureNode>> {
+        let capture = name.0 >> 32;
+        let place = self.captures.node(capture, name)?;
+        let after = &self.captures.open.get(&capture)?.nodes.get(place as usize)?.after;
+        Some(after.iter().map(|node| named(capture, *node)).collect())
     }
 
     pub(crate) fn thread_mode(&self, thread: u64) -> CaptureMode {

@@ -49,6 +49,14 @@ impl Machine {
         resolved.ok().map(|()| bytes)
     }
 
+    /// Whether the host sees the whole range at its own addresses.
+    pub(crate) fn is_host_visible(&self, range: &Range<u64>) -> bool {
+        let mut all = true;
+        let resolved =
+            self.space.resolve(range, Reach::Host, |segment| all &= self.physical.is_shown(&segment));
+        resolved.is_ok() && all
+    }
+
     /// What has not been given back, by kind.
     pub(crate) fn leaks(&self) -> Vec<Leak> {
         let mut leaks = Vec::new();

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 use headwater_driver::{Call, DeviceId, DriverError, Result};
 
 use super::address_space::{Backing, Mapping, Region, Segment};
 use super::{GRANULARITY_BYTES, HandleState, Machine};
+use crate::exports::Ticket;
 use crate::hazards::Removal;
 use crate::refusal::{Refusal, out_of_memory};
 
@@ -59,21 +61,49 @@ impl Machine {
         Ok(())
     }
 
-    pub(crate) fn create_handle(&mut self, device: DeviceId, bytes: u64) -> Result<u64> {
+    pub(crate) fn create_handle(&mut self, device: DeviceId, bytes: u64, exportable: bool) -> Result<u64> {
         let call = Call::HandleCreate;
         check_size(call, bytes)?;
         self.take_memory(call, device, bytes, bytes)?;
         let physical = self.physical.create(device, bytes, bytes);
-        Ok(self.handles.insert(HandleState { device, physical, bytes, made_at_ns: self.now_ns }))
+        Ok(self.handles.insert(HandleState { device, physical, bytes, exportable, made_at_ns: self.now_ns }))
     }
 
     pub(crate) fn release_handle(&mut self, raw: u64) -> Option<HandleState> {
         let handle = self.handles.remove(raw)?;
         if let Some(piece) = self.physical.get_mut(handle.physical) {
-            piece.held = false;
+            piece.holds = piece.holds.saturating_sub(1);
         }
         self.reap(handle.physical);
         Some(handle)
+    }
+
+    /// What stands for a handle's memory outside of this machine.
+    pub(crate) fn ticket(&self, handle: u64) -> Option<Ticket> {
+        let piece = self.physical.get(self.handles.get(handle)?.physical)?;
+        Some(Ticket::new(self.name, piece.place))
+    }
+
+    pub(crate) fn import_handle(&mut self, device: DeviceId, fd: BorrowedFd<'_>, bytes: u64) -> Result<u64> {
+        let call = Call::HandleImport;
+        check_size(call, bytes)?;
+        let foreign = |why: String| Refusal::ForeignDescriptor.of(call).with_detail(why);
+        let ticket = Ticket::read(fd).map_err(|error| foreign(error.to_string()))?;
+        let ticket = ticket.ok_or_else(|| foreign("no exported memory".to_owned()))?;
+        if ticket.machine != self.name {
+            let why = format!("memory of another simulated machine, in process {}: ", ticket.process);
+            return Err(foreign(why + "it cannot leave the process"));
+        }
+        let physical = self.physical.at_place(ticket.place);
+        let found = physical.and_then(|id| Some((id, self.physical.get_mut(id)?)));
+        let (physical, piece) = found.ok_or_else(|| foreign("the exported memory is gone".to_owned()))?;
+        if piece.device != device || piece.bytes.len() != bytes {
+            let (on, exported) = (piece.device, piece.bytes.len());
+            return Err(refuse(call, format!("{bytes} bytes of {device}; exported were {exported} of {on}")));
+        }
+        piece.holds += 1;
+        let made_at_ns = self.now_ns;
+        Ok(self.handles.insert(HandleState { device, physical, bytes, exportable: false, made_at_ns }))
     }
 
     pub(crate) fn map(&mut self, start: u64, bytes: u64, handle: u64) -> Result<()> {
@@ -97,10 +127,15 @@ impl Machine {
         {
             return Err(refuse(call, format!("{} bytes are already mapped at {mapped:#x}", mapping.bytes)));
         }
-        mappings.insert(start, Mapping { bytes, physical, access: 0, made_at_ns: self.now_ns });
+        self.shown += 1;
+        mappings.insert(
+            start,
+            Mapping { bytes, physical, access: 0, made_at_ns: self.now_ns, shown: self.shown },
+        );
         if let Some(piece) = self.physical.get_mut(physical) {
             piece.mappings += 1;
         }
+        self.physical.show(physical, start);
         Ok(())
     }
 
@@ -146,6 +181,7 @@ impl Machine {
             if let Some(piece) = self.physical.get_mut(segment.physical) {
                 piece.mappings -= 1;
             }
+            self.physical.hide(segment.physical, segment.start);
             self.reap(segment.physical);
         }
         Ok(found.len() as u64)

@@ -22,8 +22,8 @@ pub(crate) struct Physical {
     pub(crate) place: u64,
     /// What it takes of the device's memory.
     pub(crate) charged_bytes: u64,
-    /// Whether a handle holds it, or it is plain memory that was not freed.
-    pub(crate) held: bool,
+    /// How many handles hold it: one, and more where it was imported. One for plain memory that was not freed.
+    pub(crate) holds: u32,
     /// At how many addresses it is mapped.
     pub(crate) mappings: u32,
 }
@@ -34,11 +34,13 @@ pub(crate) struct PhysicalMemory {
     pieces: Vec<Option<Physical>>,
     free: Vec<u32>,
     next_place: u64,
+    /// Whether the host is to see what is mapped.
+    host_visible: bool,
 }
 
 impl PhysicalMemory {
-    pub(crate) fn new() -> Self {
-        Self { pieces: Vec::new(), free: Vec::new(), next_place: 1 << 20 }
+    pub(crate) fn new(host_visible: bool) -> Self {
+        Self { pieces: Vec::new(), free: Vec::new(), next_place: 1 << 20, host_visible }
     }
 
     /// A range of places that nobody had before. There are 2^64, and no machine lasts that long.
@@ -52,8 +54,8 @@ impl PhysicalMemory {
     /// A new piece that holds nothing yet, held once and mapped nowhere.
     pub(crate) fn create(&mut self, device: DeviceId, bytes: u64, charged_bytes: u64) -> PhysicalId {
         let place = self.new_places(bytes);
-        let piece =
-            Physical { device, bytes: Bytes::new(bytes), place, charged_bytes, held: true, mappings: 0 };
+        let content = if self.host_visible { Bytes::visible(bytes) } else { Bytes::new(bytes) };
+        let piece = Physical { device, bytes: content, place, charged_bytes, holds: 1, mappings: 0 };
         match self.free.pop() {
             Some(index) => {
                 self.pieces[index as usize] = Some(piece);
@@ -74,10 +76,38 @@ impl PhysicalMemory {
         self.pieces.get_mut(id.0 as usize)?.as_mut()
     }
 
+    /// The piece whose first place this is. Places are never given out again, so that none is mistaken for another.
+    pub(crate) fn at_place(&self, place: u64) -> Option<PhysicalId> {
+        let found =
+            self.pieces.iter().position(|piece| piece.as_ref().is_some_and(|piece| piece.place == place));
+        found.map(|index| PhysicalId(index as u32))
+    }
+
+    /// Lets the host see the piece at `address`, where it may.
+    pub(crate) fn show(&mut self, id: PhysicalId, address: u64) {
+        if let Some(pages) = self.get_mut(id).and_then(|piece| piece.bytes.pages_mut()) {
+            // Where somebody else has the address, the host does not see it there, and is told so when it asks.
+            pages.show_at(address);
+        }
+    }
+
+    /// The end of that.
+    pub(crate) fn hide(&mut self, id: PhysicalId, address: u64) {
+        if let Some(pages) = self.get_mut(id).and_then(|piece| piece.bytes.pages_mut()) {
+            pages.hide_at(address);
+        }
+    }
+
+    /// Whether the host sees a segment at its own address.
+    pub(crate) fn is_shown(&self, segment: &Segment) -> bool {
+        let pages = self.get(segment.physical).and_then(|piece| piece.bytes.pages());
+        pages.is_some_and(|pages| pages.is_shown_at(segment.start - segment.offset))
+    }
+
     /// Removes the piece if nobody holds or maps it any more, and returns it.
     pub(crate) fn reap(&mut self, id: PhysicalId) -> Option<Physical> {
         let slot = self.pieces.get_mut(id.0 as usize)?;
-        let gone = slot.take_if(|piece| !piece.held && piece.mappings == 0)?;
+        let gone = slot.take_if(|piece| piece.holds == 0 && piece.mappings == 0)?;
         self.free.push(id.0);
         Some(gone)
     }

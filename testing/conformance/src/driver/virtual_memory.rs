@@ -2,5 +2,6 @@
 
 pub(super) mod life_cycle;
 pub(super) mod refusals;
+pub(super) mod sharing;
 
 use super::list;
