@@ -28,6 +28,8 @@ pub(super) struct ClassCount {
     /// Given back, and waiting for streams; and no longer.
     pub(super) pended: u64,
     pub(super) unpended: u64,
+    /// Calls that the thread's cache could not serve, in either direction.
+    pub(super) depot_visits: u64,
 }
 
 /// What went straight through in one thread: its blocks have no common size, so bytes are counted. All only rise.

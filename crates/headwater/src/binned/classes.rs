@@ -163,6 +163,25 @@ mod tests {
     }
 
     #[test]
+    fn the_documented_mean_waste_holds() {
+        for (divisions, mean) in [
+            (ClassDivisions::One, 1.0 / 4.0),
+            (ClassDivisions::Four, 1.0 / 13.0),
+            (ClassDivisions::Eight, 1.0 / 24.0),
+        ] {
+            let classes = Classes::new(divisions);
+            let wasted = |bytes: u64| {
+                let block_bytes = classes.bytes(classes.of(bytes).unwrap());
+                (block_bytes - bytes) as f64 / block_bytes as f64
+            };
+            // Every doubling is like the next: one of them, in steps of a byte.
+            let sizes = (1 << 20) + 1..=2 << 20;
+            let measured = sizes.map(wasted).sum::<f64>() / f64::from(1 << 20);
+            assert!((measured / mean - 1.0).abs() < 0.04, "{measured} in {divisions:?}");
+        }
+    }
+
+    #[test]
     fn segments_hold_whole_blocks_in_whole_units() {
         for divisions in ALL {
             let classes = Classes::new(divisions);

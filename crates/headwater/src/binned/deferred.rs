@@ -12,8 +12,8 @@ use super::Slot;
 use super::depot::{Block, Users, Waiting};
 use super::marks::{Mark, Marked};
 use super::pool::Pool;
-use super::streams::StreamKey;
 use crate::thread_cache::State;
+use crate::thread_cache::StreamKey;
 
 /// How many blocks may wait for their events to be recorded before a give-back does it.
 pub(super) const UNRECORDED_MAX: usize = 64;

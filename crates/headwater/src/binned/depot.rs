@@ -21,9 +21,10 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::looks::Looks;
 use super::marks::Mark;
 use super::segment::{Record, Segment};
-use super::streams::StreamKey;
+use crate::thread_cache::StreamKey;
 
 /// A block in hand, or in a place that has it in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,8 @@ pub(super) struct Shelf {
     pub(super) more_users: FxHashMap<u64, Users>,
     pub(super) segments: Vec<SegmentRef>,
     pub(super) owed: Vec<Owed>,
+    /// What may be spent on searching threads and streams.
+    pub(super) looks: Looks,
     /// Bookkeeping of segments that are gone, for the next.
     pub(super) retired: Vec<SegmentRef>,
 }
@@ -132,6 +135,7 @@ impl Shelf {
 
     /// Takes up to `count` blocks that `stream` may use at once: its own, then idle ones.
     pub(super) fn take(&mut self, stream: StreamKey, count: usize, out: &mut Vec<Block>) {
+        self.looks.visit();
         if let Some(shelf) = self.streams.get_mut(&stream) {
             for list in [&mut shelf.unmarked, &mut shelf.marked] {
                 let rest = count.saturating_sub(out.len());

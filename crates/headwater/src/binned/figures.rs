@@ -37,6 +37,7 @@ pub(super) struct Ledger {
     segments_in: AtomicU64,
     segments_out: AtomicU64,
     retries: AtomicU64,
+    looks: AtomicU64,
     ooms: AtomicU64,
     oom_rejections: AtomicU64,
     owed: AtomicU64,
@@ -60,6 +61,7 @@ impl Ledger {
             segments_in: zero(),
             segments_out: zero(),
             retries: zero(),
+            looks: zero(),
             ooms: zero(),
             oom_rejections: zero(),
             owed: zero(),
@@ -102,6 +104,16 @@ impl Ledger {
 
     pub(super) fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often other threads and streams were searched for blocks, without pressure.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     pub(super) fn count_oom(&self, over_limit: bool) {
@@ -147,6 +159,9 @@ pub struct ClassStats {
     pub wasted_bytes: u64,
     /// What the driver gave for this class.
     pub reserved_bytes: u64,
+    /// Requests and give-backs that a thread's own cache could not serve, so that it went to what all threads share. The
+    /// share of them in all calls is how often threads can be in each other's way.
+    pub depot_visits: u64,
 }
 
 /// The sums over all threads.
@@ -182,6 +197,7 @@ impl Pool {
                 sum.tally.add(&count.tally);
                 sum.pended = sum.pended.wrapping_add(count.pended);
                 sum.unpended = sum.unpended.wrapping_add(count.unpended);
+                sum.depot_visits += count.depot_visits;
             }
             sums.straight.handed_out += cache.straight.handed_out;
             sums.straight.given_back += cache.straight.given_back;
@@ -261,6 +277,7 @@ impl Pool {
                     cached_blocks: blocks.saturating_sub(in_use_blocks + pending_blocks),
                     wasted_bytes: (in_use_blocks * block_bytes).saturating_sub(requested_bytes),
                     reserved_bytes,
+                    depot_visits: count.depot_visits,
                 }
             })
             .collect()

@@ -1,7 +1,8 @@
 //! What a request does that its thread's cache cannot serve: the ladder.
 //!
 //! The order: the thread's mail; the depot's blocks of this stream and idle ones; blocks whose other users have finished;
-//! what other threads hold and did not need lately; blocks that another stream has finished with; the driver. Where the
+//! what other threads hold and did not need lately, and blocks that another stream has finished with, where that is paid
+//! for (`looks.rs`); the driver. Where the
 //! limit or the device is in the way: everything that threads hold and everything that has finished, of every class; blocks
 //! of another stream, which this stream is then made to wait for on the device; free segments of other classes back to the
 //! driver; waiting for the oldest give-back; memory of just the requested size; and only then an error.
@@ -19,12 +20,12 @@ use super::depot::{Block, SegmentRef, StreamShelf};
 use super::marks::{Mark, Marked};
 use super::pool::{Pool, hand_out, receive};
 use super::segment::Segment;
-use super::streams::StreamKey;
 use crate::address_table::PAGE_BYTES;
 use crate::allocator::Request;
 use crate::capture_guard;
 use crate::error::{AllocError, OutOfMemoryReport};
 use crate::thread_cache::Free;
+use crate::thread_cache::StreamKey;
 
 /// The most blocks that a thread takes from the depot at once: half of what a bin has room for.
 const REFILL_BLOCKS: u64 = 32;
@@ -95,6 +96,7 @@ impl Pool {
             }
             first.move_to(slot, key.0);
             let ptr = hand_out(cache, first, class, block_bytes, request.bytes);
+            cache.counts[class].depot_visits += 1;
             self.peaks.absorb(cache);
             ptr
         });
@@ -114,12 +116,8 @@ impl Pool {
         {
             return Ok(blocks);
         }
-        self.collect_from_threads(Some(class), false);
-        if let Some(blocks) = self.take_from_depot(wanted) {
-            return Ok(blocks);
-        }
-        if self.options.cross_stream_reuse
-            && let Some(blocks) = self.take_from_streams(wanted, false)
+        if self.depots[class].lock().looks.pay()
+            && let Some(blocks) = self.look_around(wanted)
         {
             return Ok(blocks);
         }
@@ -127,6 +125,16 @@ impl Pool {
             Ok(blocks) => Ok(self.keep_one_refill(wanted, blocks)),
             Err(shortage) => self.find_under_pressure(wanted, shortage),
         }
+    }
+
+    /// What other threads hold and did not need lately, and what other streams have finished with.
+    fn look_around(&self, wanted: Wanted<'_>) -> Option<Vec<Block>> {
+        self.ledger.count_look();
+        self.collect_from_threads(Some(wanted.class), false);
+        self.take_from_depot(wanted).or_else(|| {
+            let from_streams = self.options.cross_stream_reuse.then(|| self.take_from_streams(wanted, false));
+            from_streams.flatten()
+        })
     }
 
     /// The second half of the ladder: the driver or the limit has said no.
@@ -297,6 +305,7 @@ impl Pool {
             return Err(freed.map_or_else(Shortage::Driver, |()| Shortage::Device));
         }
         shelf.segments.push(segment);
+        shelf.looks.grown();
         self.ledger.admit(reserved_bytes);
         Ok(segment)
     }

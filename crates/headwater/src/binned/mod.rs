@@ -16,9 +16,9 @@
 //! | file | what |
 //! |---|---|
 //! | `pool.rs` | the hit path, and give-backs that are not that simple |
-//! | `miss.rs` | the ladder from a thread's mail to out of memory |
+//! | `miss.rs`, `looks.rs` | the ladder from a thread's mail to out of memory; what its dearer steps may cost |
 //! | `release.rs` | back to the driver; requests that go straight through |
-//! | `deferred.rs`, `marks.rs`, `streams.rs` | waiting for streams |
+//! | `deferred.rs`, `marks.rs` | waiting for streams |
 //! | `classes.rs`, `segment.rs` | sizes; segments and the records of their blocks |
 //! | `cache.rs`, `figures.rs` | what is counted, and the walk that checks it |
 
@@ -27,13 +27,13 @@ mod classes;
 mod deferred;
 mod depot;
 mod figures;
+mod looks;
 mod marks;
 mod miss;
 mod options;
 mod pool;
 mod release;
 mod segment;
-mod streams;
 #[cfg(test)]
 #[cfg(not(loom))] // under the model checker, atomics are good for models only
 mod tests;
@@ -45,7 +45,7 @@ use headwater_driver::{DeviceId, DevicePtr, Driver, Stream};
 use crate::allocator::{Allocator, BlockFacts, BlockState, Request, check_stream};
 use crate::error::AllocError;
 use crate::stats::{DeviceStats, Differences};
-use crate::thread_cache::State;
+use crate::thread_cache::{State, StreamKey};
 pub use classes::{CLASS_BYTES_MAX, CLASS_BYTES_MIN, ClassDivisions};
 pub use figures::ClassStats;
 pub use options::BinnedOptions;
@@ -114,13 +114,54 @@ impl Binned {
         device: DeviceId,
         options: BinnedOptions,
     ) -> Result<Self, AllocError> {
-        driver.device_properties(device)?;
-        Ok(Self { pool: Arc::new(Pool::new(driver, device, options)) })
+        let total_bytes = driver.device_properties(device)?.total_bytes;
+        Ok(Self { pool: Arc::new(Pool::new(driver, device, options.on_device(total_bytes))) })
     }
 
-    /// The options in force.
+    /// The options in force, with the bytes of a thread's cache as they are on this device and within the limit.
     pub fn options(&self) -> BinnedOptions {
         self.pool.options
+    }
+
+    /// Memory for use in `stream`, ordered like a call in it: it may be memory that earlier work of the same stream still
+    /// uses.
+    ///
+    /// ```
+    /// # use headwater::Binned;
+    /// # use headwater_driver::{DeviceId, StreamOptions, Streams};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let driver = headwater_sim::SimDriver::new();
+    /// # let [compute, copies] = [(); 2].map(|()| driver.stream_create(DeviceId(0), StreamOptions::default()));
+    /// # let (compute, copies) = (compute?, copies?);
+    /// let pool = Binned::new(driver, DeviceId(0))?;
+    /// let ptr = pool.allocate_async(1 << 20, compute)?;
+    /// // ... work in both streams that uses the memory, and then, without waiting for it:
+    /// // SAFETY: nothing but what is queued in the two streams uses the block.
+    /// unsafe { pool.deallocate_async(ptr, copies)? };
+    /// assert_eq!(pool.process_deferred()?, 1, "the copies have finished");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Allocator::allocate`].
+    pub fn allocate_async(&self, bytes: u64, stream: Stream) -> Result<DevicePtr, AllocError> {
+        self.allocate(Request::new(bytes, stream))
+    }
+
+    /// Gives back a block in the order of `stream`: it is free again when everything that is in `stream` by now has finished.
+    /// In the block's own stream that is at once, for the same stream; in another the block waits, without a driver call
+    /// here, and [`process_deferred`](Self::process_deferred) or a later call takes it up.
+    ///
+    /// # Safety
+    /// That of [`Allocator::give_back`], where work in `stream` counts as announced.
+    ///
+    /// # Errors
+    /// Those of [`Allocator::record_stream`] and [`Allocator::give_back`]; the caller still holds the block then.
+    pub unsafe fn deallocate_async(&self, ptr: DevicePtr, stream: Stream) -> Result<(), AllocError> {
+        self.record_stream(ptr, stream)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.give_back(ptr) }
     }
 
     /// Takes up give-backs that waited for streams, as far as those have finished, and says how many blocks became free.
@@ -211,7 +252,7 @@ impl Allocator for Binned {
             State::Cached | State::Sent => BlockState::Cached,
             State::Gone => return None,
         };
-        let stream = streams::StreamKey(record.stream()).stream(self.pool.device);
+        let stream = StreamKey(record.stream()).stream(self.pool.device);
         let block_bytes = record.segment().block_bytes();
         Some(BlockFacts::new(record.ptr(), record.requested_bytes(), block_bytes, stream, state))
     }

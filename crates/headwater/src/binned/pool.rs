@@ -17,11 +17,11 @@ use super::figures::Ledger;
 use super::marks::Marker;
 use super::options::BinnedOptions;
 use super::segment::{Record, Segment};
-use super::streams::StreamKey;
 use super::{Slot, deferred};
 use crate::address_table::AddressTable;
 use crate::allocator::{DEFAULT_ALIGNMENT_BYTES, Request};
 use crate::error::AllocError;
+use crate::thread_cache::StreamKey;
 use crate::thread_cache::{Free, Message, State, Tenant, ThreadCaches};
 
 /// Everything that the threads share.
@@ -92,6 +92,9 @@ impl Pool {
     /// A block back to the thread's own cache. `None` where it is not that simple.
     #[inline(always)]
     pub(super) fn hit_back(&self, ptr: DevicePtr) -> Option<()> {
+        if self.options.race_checks {
+            return None;
+        }
         let (segment, record) = self.record_at(ptr)?;
         let slot = self.caches.here()?;
         let mut inside = slot.enter()?;
@@ -148,7 +151,7 @@ impl Pool {
         }
     }
 
-    /// The thread's own block, for which its cache has no room or no bin yet.
+    /// The thread's own block, for which its cache has no room or no bin yet, or where races are to be found.
     fn give_back_to_full_cache(
         &self,
         slot: &Slot,
@@ -159,7 +162,12 @@ impl Pool {
         let (class, block_bytes, stream) = (segment.class(), segment.block_bytes(), record.stream());
         let mut leaving = InHand::default();
         let given_back = slot.own(|cache| {
-            if !record.word.give_back_own(ptr.raw(), State::Cached) {
+            let word = &record.word;
+            let was_live = match self.options.race_checks {
+                true => word.give_back_foreign(ptr.raw(), State::Cached),
+                false => word.give_back_own(ptr.raw(), State::Cached),
+            };
+            if !was_live {
                 return false;
             }
             cache.count_back(class, block_bytes, record.requested_bytes());
@@ -172,6 +180,7 @@ impl Pool {
             if !cache.bins.keep(stream, class, free) {
                 leaving.0.push((class, free.thing));
             }
+            cache.counts[class].depot_visits += u64::from(!leaving.0.is_empty());
             true
         });
         self.put_in_depots(leaving, false);

@@ -15,11 +15,11 @@ use super::classes::SEGMENT_UNIT_BYTES;
 use super::depot::{Block, Owed, SegmentRef};
 use super::miss::Shortage;
 use super::pool::{Pool, hand_out};
-use super::streams::StreamKey;
 use crate::allocator::Request;
 use crate::capture_guard;
 use crate::error::AllocError;
 use crate::thread_cache::State;
+use crate::thread_cache::StreamKey;
 
 impl Pool {
     /// Returns every segment that is wholly in its depot. Says how many bytes that was, and the last refusal.

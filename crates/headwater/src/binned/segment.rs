@@ -25,7 +25,7 @@ pub(super) struct Record {
     pub(super) word: Word,
     /// What was asked for. Written by whoever hands the block out.
     requested_bytes: AtomicU64,
-    /// The [key](super::streams::StreamKey) of the stream it belongs to.
+    /// The [key](crate::thread_cache::StreamKey) of the stream it belongs to.
     stream: AtomicU64,
     /// The first other stream that uses it, or 0. More of them are in the depot.
     user: AtomicU64,

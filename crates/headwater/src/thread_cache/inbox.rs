@@ -103,9 +103,14 @@ impl<T> Inbox<T> {
     }
 
     /// Takes the messages that have arrived. For one thread at a time.
-    pub(crate) fn take(&self, mut each: impl FnMut(Message<T>)) {
+    pub(crate) fn take(&self, each: impl FnMut(Message<T>)) {
+        self.take_up_to(usize::MAX, each);
+    }
+
+    /// The same, but no more than `most`.
+    pub(crate) fn take_up_to(&self, most: usize, mut each: impl FnMut(Message<T>)) {
         let mut number = self.head.load(Ordering::Relaxed);
-        loop {
+        for _ in 0..most {
             let cell = self.cell(number);
             if cell.turn.load(Ordering::Acquire) != number.wrapping_add(1) {
                 break;

@@ -9,6 +9,7 @@
 //! | `latch.rs`, `barrier.rs` | the lock of a slot, which costs its owner two plain stores |
 //! | `bins.rs`, `bin.rs` | what is in a slot: free blocks by stream and size class |
 //! | `inbox.rs` | blocks that other threads gave back, on their way to a slot |
+//! | `stream_key.rs` | a number for a stream, also where it is one thread's own |
 //! | `word.rs` | a block's address and state in one word: foreign pointers and double give-backs cost one comparison |
 //! | `sync.rs` | the atomics, exchanged for a model checker's under `--cfg loom` |
 
@@ -20,6 +21,7 @@ pub(crate) mod latch;
 #[cfg(all(loom, test))]
 mod loom_models;
 pub(crate) mod slots;
+pub(crate) mod stream_key;
 pub(crate) mod sync;
 #[cfg(test)]
 #[cfg(not(loom))] // under the model checker, atomics are good for models only
@@ -30,4 +32,5 @@ pub(crate) use bin::{Free, Tally};
 pub(crate) use bins::Bins;
 pub(crate) use inbox::Message;
 pub(crate) use slots::{Slot, Tenant, ThreadCaches};
+pub(crate) use stream_key::StreamKey;
 pub(crate) use word::{State, Word};

@@ -95,8 +95,14 @@ impl Word {
     /// A thread that is not the owner gives back a live block. Of several that do, one succeeds.
     #[inline]
     pub(crate) fn give_back_foreign(&self, address: u64, to: State) -> bool {
-        let (live, to) = (word(address, State::Live), word(address, to));
-        self.0.compare_exchange(live, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.exchange((address, State::Live), (address, to))
+    }
+
+    /// Changes the word from one address and state to another. Of several threads that do, one succeeds.
+    #[inline(always)]
+    pub(crate) fn exchange(&self, from: (u64, State), to: (u64, State)) -> bool {
+        let (from, to) = (word(from.0, from.1), word(to.0, to.1));
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whoever received the message about a sent block takes it in hand. Says whether there was a block to take.

@@ -2,6 +2,7 @@
 
 mod classes;
 mod faults;
+mod mixed;
 mod model;
 mod streams;
 mod threads;

@@ -121,3 +121,53 @@ fn the_default_stream_of_a_thread_is_another_in_every_thread() {
     pool.empty_cache().unwrap();
     pool.reconcile().unwrap();
 }
+
+#[test]
+fn a_block_deallocated_in_another_stream_is_taken_up_when_that_has_finished() {
+    let sim = SimDriver::new();
+    let (pool, own, other) = (pool(&sim), stream(&sim), stream(&sim));
+    let ptr = pool.allocate_async(MIB, own).unwrap();
+    keep_busy(&sim, other, ptr, MIB);
+    // SAFETY: only what is queued in the two streams uses it.
+    unsafe { pool.deallocate_async(ptr, other).unwrap() };
+    assert_eq!(pool.block_at(ptr).unwrap().state, BlockState::Pending);
+    assert_eq!(pool.process_deferred().unwrap(), 0);
+    assert_ne!(pool.allocate_async(MIB, own).unwrap(), ptr);
+    sim.stream_synchronize(other).unwrap();
+    assert_eq!(pool.process_deferred().unwrap(), 1);
+    assert_eq!(pool.block_at(ptr).unwrap().state, BlockState::Cached);
+    assert_eq!(sim.hazards(), []);
+    pool.reconcile().unwrap();
+}
+
+#[test]
+fn a_block_deallocated_in_its_own_stream_serves_that_at_once() {
+    let sim = SimDriver::new();
+    let (pool, own) = (pool(&sim), stream(&sim));
+    let ptr = pool.allocate_async(MIB, own).unwrap();
+    keep_busy(&sim, own, ptr, MIB);
+    // SAFETY: only what is queued in its stream uses it.
+    unsafe { pool.deallocate_async(ptr, own).unwrap() };
+    assert_eq!(pool.allocate_async(MIB, own).unwrap(), ptr);
+}
+
+#[test]
+fn a_bad_asynchronous_give_back_is_refused_and_changes_nothing() {
+    let sim = SimDriver::new();
+    let (pool, own, other) = (pool(&sim), stream(&sim), stream(&sim));
+    let ptr = pool.allocate_async(MIB, own).unwrap();
+    let elsewhere = Stream::legacy_default(DeviceId(7));
+    let foreign = DevicePtr::new(0x1234_0000);
+    // SAFETY: all of these are refused, but the last two, which own the block and the empty block.
+    unsafe {
+        assert!(matches!(pool.deallocate_async(ptr, elsewhere), Err(AllocError::WrongDevice { .. })));
+        assert_eq!(pool.deallocate_async(foreign, other), Err(AllocError::ForeignPointer { ptr: foreign }));
+        let inside = DevicePtr::new(ptr.raw() + 512);
+        assert!(matches!(pool.deallocate_async(inside, other), Err(AllocError::InsideBlock { .. })));
+        assert_eq!(pool.block_at(ptr).unwrap().state, BlockState::Live);
+        pool.deallocate_async(ptr, own).unwrap();
+        assert_eq!(pool.deallocate_async(ptr, own), Err(AllocError::AlreadyGivenBack { ptr }));
+        pool.deallocate_async(pool.allocate_async(0, own).unwrap(), own).unwrap();
+    }
+    pool.reconcile().unwrap();
+}

@@ -184,3 +184,31 @@ fn a_block_is_given_back_while_its_thread_ends() {
     pool.empty_cache().unwrap();
     assert_eq!(reserved_bytes(&pool), 0);
 }
+
+#[test]
+fn with_race_checks_one_of_two_racing_give_backs_succeeds() {
+    const ROUNDS: usize = 2_000;
+    let sim = SimDriver::new();
+    let pool = pool_with(&sim, BinnedOptions { race_checks: true, ..BinnedOptions::default() });
+    let (to_other, from_here) = mpsc::sync_channel::<DevicePtr>(1);
+    let (to_here, from_other) = mpsc::sync_channel::<bool>(1);
+    thread::scope(|scope| {
+        let pool = &pool;
+        scope.spawn(move || {
+            for ptr in from_here {
+                to_here.send(give_back(pool, ptr).is_ok()).unwrap();
+            }
+        });
+        for round in 0..ROUNDS {
+            let ptr = take(pool, 4096, STREAM);
+            to_other.send(ptr).unwrap();
+            // The two meet at another point of their ways each time.
+            (0..round % 64).for_each(|_| std::hint::spin_loop());
+            let here = give_back(pool, ptr).is_ok();
+            assert!(here != from_other.recv().unwrap(), "in round {round}");
+        }
+        drop(to_other);
+    });
+    assert_eq!(pool.stats().allocation.all.current, 0);
+    pool.reconcile().unwrap();
+}
