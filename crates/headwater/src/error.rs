@@ -62,6 +62,12 @@ pub enum AllocError {
         /// The block's address.
         ptr: DevicePtr,
     },
+    /// Other processes use the block's memory: it cannot be put away.
+    #[error("the block at {ptr} is exported: end its exports first")]
+    Exported {
+        /// The block's address.
+        ptr: DevicePtr,
+    },
     /// The stream belongs to another device than the memory.
     #[error("{stream} cannot be used with memory of {device}")]
     WrongDevice {

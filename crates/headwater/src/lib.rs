@@ -13,6 +13,7 @@
 //! | [`current_stream`](mod@current_stream) | a current stream per thread and device |
 //! | [`adaptors`] | small allocators around another: limit, failure callback, log |
 //! | [`error`] | [`AllocError`]: what can go wrong, with the numbers |
+//! | [`sharing`] | blocks that other processes use |
 //! | [`policy`] | [`Policy`]: the allocators by name |
 //! | [`config`] | settings, from code and from the environment |
 //! | [`stats`] | what is counted, and how it adds up |
@@ -44,7 +45,6 @@ pub mod allocator;
 pub mod binned;
 pub mod block;
 pub mod caching;
-mod capture_guard;
 pub mod config;
 pub mod current_stream;
 pub mod device_vec;
@@ -54,8 +54,11 @@ pub mod graph;
 mod human_bytes;
 pub mod open;
 pub mod policy;
+pub mod sharing;
 pub mod stats;
 mod thread_cache;
+
+pub(crate) use headwater_driver::capture_guard;
 
 pub use allocator::{Allocator, BlockFacts, Request};
 pub use binned::Binned;

@@ -29,7 +29,7 @@ const ALLOCATOR_CALLS: [Call; 10] = [
     Call::MemoryInfo,
 ];
 
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 12] = [
     "backing:classic",
     "backing:classic,cross_stream_reuse:False",
     "backing:classic,memory_limit:200M",
@@ -39,6 +39,8 @@ const SETTINGS: [&str; 10] = [
     "backing:classic,fill_on_free:zero",
     "backing:classic,fill_on_free:0xA5,memory_limit:220M,history_events:100",
     "backing:classic,large_segment_size_mb:12,per_process_memory_fraction:0.7",
+    "backing:classic,thread_cache_mb:8",
+    "backing:classic,thread_cache_mb:1,memory_limit:150M,roundup_power2_divisions:4",
     "caching_allocator:False,memory_limit:250M",
 ];
 

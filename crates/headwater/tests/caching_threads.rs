@@ -109,6 +109,15 @@ fn threads_that_give_back_for_each_other_race_with_nobody() {
 }
 
 #[test]
+fn they_race_with_nobody_where_threads_keep_blocks() {
+    for settings in
+        ["backing:classic,memory_limit:400M,thread_cache_mb:4", "backing:paged,thread_cache_mb:64"]
+    {
+        threads_give_back_for_each_other(settings);
+    }
+}
+
+#[test]
 fn they_race_with_nobody_in_the_paged_backing() {
     for _ in 0..3 {
         threads_give_back_for_each_other("backing:paged,memory_limit:400M");

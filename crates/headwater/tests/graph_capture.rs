@@ -6,16 +6,16 @@ mod graph_support;
 
 use std::sync::Arc;
 
-use graph_support::{MIB, Stage, both, run};
+use graph_support::{MIB, Stage, on_every_ground, run};
 use headwater::graph::{GraphAllocator, GraphError};
 use headwater::{AllocError, Allocator, Direct, Request};
 use headwater_driver::{
-    Call, CaptureMode, DevicePtr, Devices, ErrorClass, EventOptions, Events, Stream, Streams,
+    Call, Capture, CaptureMode, DevicePtr, Devices, ErrorClass, EventOptions, Events, Stream, Streams,
 };
 
 #[test]
 fn a_captured_stream_gets_private_memory_and_other_streams_do_not() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (captured, other) = (stage.stream(), stage.stream());
         let pool = stage.begin(captured, None);
         let (a, b) = (stage.allocate(3 * MIB, captured), stage.allocate(100, captured));
@@ -39,7 +39,7 @@ fn a_captured_stream_gets_private_memory_and_other_streams_do_not() {
 
 #[test]
 fn a_stream_that_joined_the_capture_gets_memory_of_its_pool() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (first, second, bystander) = (stage.stream(), stage.stream(), stage.stream());
         stage.begin(first, None);
         stage.write(stage.allocate(MIB, first), MIB, first);
@@ -71,7 +71,7 @@ fn live_blocks(stage: &Stage) -> Vec<DevicePtr> {
 
 #[test]
 fn memory_given_back_in_a_capture_serves_the_same_stream_at_once() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let stream = stage.stream();
         let pool = stage.begin(stream, None);
         let first = stage.allocate(40 * MIB, stream);
@@ -91,7 +91,7 @@ fn memory_given_back_in_a_capture_serves_the_same_stream_at_once() {
 
 #[test]
 fn another_stream_of_the_capture_gets_it_only_where_the_order_is_known() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (first, second) = (stage.stream(), stage.stream());
         let pool = stage.begin(first, None);
         let fork = stage.sim.event_create(graph_support::DEVICE, EventOptions::default()).unwrap();
@@ -126,9 +126,77 @@ fn another_stream_of_the_capture_gets_it_only_where_the_order_is_known() {
     });
 }
 
+/// The program orders its streams by events of its own and never tells the allocator, as PyTorch does. Whether the block of the
+/// first stream, which the second one used, serves the first one again after the join.
+fn reuse_after_a_join_of_the_programs_own(settings: &str, begun_by_somebody_else: bool) -> bool {
+    let stage = Stage::new(false, settings, 4 << 30);
+    let (first, second) = (stage.stream(), stage.stream());
+    let pool = stage.allocator.new_pool().unwrap();
+    if begun_by_somebody_else {
+        let of_the_capture = move |stream: Stream| stream == first || stream == second;
+        stage.allocator.begin_allocate_to_pool(&pool, of_the_capture).unwrap();
+        stage.sim.capture_begin(first, CaptureMode::Global).unwrap();
+    } else {
+        stage.begin(first, Some(&pool));
+    }
+    let order = |before, after| {
+        let event = stage.sim.event_create(graph_support::DEVICE, EventOptions::default()).unwrap();
+        stage.sim.event_record(event, before).unwrap();
+        stage.sim.stream_wait_event(after, event).unwrap();
+        stage.sim.event_destroy(event).unwrap();
+    };
+    let block = stage.allocate(30 * MIB, first);
+    order(first, second);
+    stage.read(block, 30 * MIB, second);
+    stage.allocator.record_stream(block, second).unwrap();
+    stage.give_back(block);
+    let apart = stage.allocate(30 * MIB, first);
+    assert_ne!(apart, block, "the first stream has not waited for the second");
+    // What the second stream does after the give-back is not waited for.
+    order(second, first);
+    let beside = stage.allocate(MIB, second);
+    let after = stage.allocate(30 * MIB, first);
+    order(second, first);
+    let launched = if begun_by_somebody_else {
+        let graph = stage.sim.capture_end(first).unwrap();
+        stage.allocator.end_allocate_to_pool(&pool).unwrap();
+        let exec = stage.sim.graph_instantiate(graph_support::DEVICE, graph).unwrap();
+        // SAFETY: the pool keeps the graph's memory until it is released below.
+        unsafe { stage.sim.graph_launch(exec, first) }.unwrap();
+        stage.sim.stream_synchronize(first).unwrap();
+        stage.sim.graph_exec_destroy(exec).unwrap();
+        stage.sim.graph_destroy(graph).unwrap();
+        None
+    } else {
+        let graph = stage.end(first).instantiate().unwrap();
+        run(&stage, &graph, first);
+        Some(graph)
+    };
+    stage.check();
+    [apart, beside, after].into_iter().for_each(|ptr| stage.give_back(ptr));
+    drop(launched);
+    if begun_by_somebody_else {
+        stage.allocator.release_pool(&pool).unwrap();
+    }
+    drop(pool);
+    stage.finish(&[first, second]);
+    after == block
+}
+
+#[test]
+fn the_order_is_read_off_the_capture_where_the_setting_says_so() {
+    for backing in ["backing:classic", "backing:paged"] {
+        for begun_by_somebody_else in [false, true] {
+            let on = format!("{backing},graph_capture_record_stream_reuse:True");
+            assert!(reuse_after_a_join_of_the_programs_own(&on, begun_by_somebody_else));
+            assert!(!reuse_after_a_join_of_the_programs_own(backing, begun_by_somebody_else));
+        }
+    }
+}
+
 #[test]
 fn addresses_stay_valid_for_as_long_as_a_graph_of_the_pool_lives() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (stream, other) = (stage.stream(), stage.stream());
         stage.begin(stream, None);
         let scratch = stage.allocate(64 * MIB, stream);
@@ -154,7 +222,7 @@ fn addresses_stay_valid_for_as_long_as_a_graph_of_the_pool_lives() {
 
 #[test]
 fn a_graph_dropped_while_it_runs_keeps_its_memory_until_it_has_finished() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let stream = stage.stream();
         stage.begin(stream, None);
         let scratch = stage.allocate(8 * MIB, stream);
@@ -173,7 +241,7 @@ fn a_graph_dropped_while_it_runs_keeps_its_memory_until_it_has_finished() {
 
 #[test]
 fn several_captures_at_once_keep_apart() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let streams: Vec<Stream> = (0..3).map(|_| stage.stream()).collect();
         let pools: Vec<_> = streams.iter().map(|stream| stage.begin(*stream, None)).collect();
         let mut blocks = Vec::new();
@@ -198,7 +266,7 @@ fn several_captures_at_once_keep_apart() {
 
 #[test]
 fn a_lost_or_abandoned_capture_leaves_nothing_behind_and_the_allocator_works_on() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (stream, doomed) = (stage.stream(), stage.stream());
         // Lost by an illegal call.
         stage.begin(stream, None);
@@ -241,7 +309,7 @@ fn a_lost_or_abandoned_capture_leaves_nothing_behind_and_the_allocator_works_on(
 
 #[test]
 fn blocks_held_after_their_graph_is_gone_keep_their_memory_and_nothing_else() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let stream = stage.stream();
         stage.begin(stream, None);
         let output = stage.allocate(32 * MIB, stream);
@@ -261,7 +329,7 @@ fn blocks_held_after_their_graph_is_gone_keep_their_memory_and_nothing_else() {
 
 #[test]
 fn a_hit_in_a_capture_makes_no_driver_call_and_a_request_outside_no_more_than_before() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (stream, other) = (stage.stream(), stage.stream());
         let calls = |what: &dyn Fn()| {
             let before = stage.sim.call_counts();
@@ -288,7 +356,7 @@ fn a_hit_in_a_capture_makes_no_driver_call_and_a_request_outside_no_more_than_be
 
 #[test]
 fn pools_of_another_allocator_are_refused() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let direct = Direct::new(stage.sim.clone(), graph_support::DEVICE).unwrap();
         let other = GraphAllocator::new(Arc::new(direct)).unwrap();
         let pool = other.new_pool().unwrap();
@@ -308,7 +376,7 @@ fn pools_of_another_allocator_are_refused() {
 
 #[test]
 fn bad_addresses_of_a_pool_are_named() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let stream = stage.stream();
         let pool = stage.begin(stream, None);
         let ptr = stage.allocate(MIB, stream);

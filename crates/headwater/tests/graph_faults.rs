@@ -7,7 +7,7 @@
 
 mod graph_support;
 
-use graph_support::{MIB, Stage};
+use graph_support::{GROUNDS, MIB, Stage};
 use headwater::graph::{GraphError, RunnableGraph, SharedPhysical};
 use headwater::{AllocError, Allocator, Request};
 use headwater_driver::{Call, CaptureMode, DevicePtr, Devices, ErrorClass, Stream, Streams};
@@ -25,8 +25,8 @@ struct Play {
 }
 
 impl Play {
-    fn new(plain: bool, shared: bool, plan: FaultPlan) -> Self {
-        let stage = Stage::new(plain, "backing:classic,memory_limit:300M", 512 * MIB);
+    fn new((plain, settings): (bool, &str), shared: bool, plan: FaultPlan) -> Self {
+        let stage = Stage::new(plain, &format!("{settings},memory_limit:300M"), 512 * MIB);
         let streams = [stage.stream(), stage.stream(), stage.stream()];
         stage.sim.set_faults(plan);
         Self { stage, streams, held: Vec::new(), graphs: Vec::new(), errors: Vec::new(), shared }
@@ -159,8 +159,8 @@ impl Play {
     }
 }
 
-fn every_position_fails_once(plain: bool, shared: bool, class: ErrorClass) {
-    let mut play = Play::new(plain, shared, FaultPlan::none());
+fn every_position_fails_once(ground: (bool, &str), shared: bool, class: ErrorClass) {
+    let mut play = Play::new(ground, shared, FaultPlan::none());
     let before = play.stage.sim.call_counts().total();
     play.play();
     let calls = play.stage.sim.call_counts().total() - before;
@@ -173,7 +173,7 @@ fn every_position_fails_once(plain: bool, shared: bool, class: ErrorClass) {
     let fallible: Vec<Call> = Call::ALL.iter().copied().filter(|call| !silent.contains(call)).collect();
     for position in 1..=calls {
         let plan = FaultPlan::none().fail_nth_of_any(position, class).only(&fallible);
-        let mut play = Play::new(plain, shared, plan);
+        let mut play = Play::new(ground, shared, plan);
         play.play();
         let errors = play.finish();
         for error in &errors {
@@ -186,25 +186,31 @@ fn every_position_fails_once(plain: bool, shared: bool, class: ErrorClass) {
         }
         noticed += usize::from(!errors.is_empty());
     }
-    println!("plain {plain}, shared {shared}: {calls} positions, {noticed} of them seen by the caller");
+    println!("{ground:?}, shared {shared}: {calls} positions, {noticed} of them seen by the caller");
 }
 
 #[test]
 fn a_call_that_fails_harms_nothing() {
-    every_position_fails_once(false, false, ErrorClass::Other);
+    every_position_fails_once(GROUNDS[0], false, ErrorClass::Other);
 }
 
 #[test]
 fn a_call_that_fails_over_plain_memory_harms_nothing() {
-    every_position_fails_once(true, false, ErrorClass::Other);
+    every_position_fails_once(GROUNDS[1], false, ErrorClass::Other);
+}
+
+#[test]
+fn a_call_that_fails_beside_the_paged_backing_harms_nothing() {
+    every_position_fails_once(GROUNDS[2], false, ErrorClass::Other);
+    every_position_fails_once(GROUNDS[2], false, OOM);
 }
 
 #[test]
 fn a_call_that_finds_no_memory_harms_nothing() {
-    every_position_fails_once(false, false, OOM);
+    every_position_fails_once(GROUNDS[0], false, OOM);
 }
 
 #[test]
 fn a_call_that_fails_in_a_group_harms_nothing() {
-    every_position_fails_once(false, true, ErrorClass::Other);
+    every_position_fails_once(GROUNDS[0], true, ErrorClass::Other);
 }

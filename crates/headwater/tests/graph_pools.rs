@@ -4,7 +4,7 @@
 
 mod graph_support;
 
-use graph_support::{MIB, Stage, both, run};
+use graph_support::{GROUNDS, MIB, Stage, on_every_ground, run};
 use headwater::graph::{GraphError, PoolHandle, RunnableGraph, SharedPhysical};
 use headwater::{AllocError, Allocator, Request};
 use headwater_driver::{Capture, CaptureMode, DevicePtr, Stream, Streams};
@@ -21,7 +21,7 @@ fn capture_of_size(stage: &Stage, stream: Stream, mib: u64, pool: Option<&PoolHa
 
 #[test]
 fn ten_graphs_that_take_turns_reserve_little_more_than_the_largest() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let stream = stage.stream();
         let (largest, sum) = (TEN.iter().max().unwrap() * MIB, TEN.iter().sum::<u64>() * MIB);
 
@@ -98,7 +98,7 @@ fn pools_of_a_group_share_physical_memory_and_refuse_to_run_together() {
 
 #[test]
 fn captures_begun_by_somebody_else_use_the_pool_they_are_routed_to() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (captured, eager) = (stage.stream(), stage.stream());
         let pool = stage.allocator.new_pool().unwrap();
         stage.allocator.begin_allocate_to_pool(&pool, move |stream| stream == captured).unwrap();
@@ -140,7 +140,7 @@ fn captures_begun_by_somebody_else_use_the_pool_they_are_routed_to() {
 
 #[test]
 fn work_outside_of_captures_is_waited_for_before_a_graph_gets_its_memory() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (stream, eager) = (stage.stream(), stage.stream());
         let pool = stage.allocator.new_pool().unwrap();
         stage.allocator.begin_allocate_to_pool(&pool, |_| true).unwrap();
@@ -163,7 +163,7 @@ fn work_outside_of_captures_is_waited_for_before_a_graph_gets_its_memory() {
 
 #[test]
 fn a_checkpoint_brings_back_the_blocks_there_were() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let stream = stage.stream();
         let pool = stage.begin(stream, None);
         let kept = stage.allocate(24 * MIB, stream);
@@ -210,8 +210,8 @@ fn a_checkpoint_brings_back_the_blocks_there_were() {
 
 #[test]
 fn private_memory_counts_under_the_limit_and_cached_memory_makes_way() {
-    for plain in [false, true] {
-        let stage = Stage::new(plain, "backing:classic,memory_limit:200M", 4 << 30);
+    for (plain, settings) in GROUNDS {
+        let stage = Stage::new(plain, &format!("{settings},memory_limit:200M"), 4 << 30);
         let stream = stage.stream();
         let cached = stage.allocate(150 * MIB, stream);
         stage.give_back(cached);
@@ -234,7 +234,7 @@ fn private_memory_counts_under_the_limit_and_cached_memory_makes_way() {
 
 #[test]
 fn a_release_with_blocks_left_waits_before_their_neighbours_are_free() {
-    both(|stage| {
+    on_every_ground(|stage| {
         let (eager, other) = (stage.stream(), stage.stream());
         let pool = stage.allocator.new_pool().unwrap();
         let everything = |_: Stream| true;

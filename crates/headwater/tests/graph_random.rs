@@ -14,7 +14,7 @@ mod graph_support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use graph_support::{DEVICE, Stage};
+use graph_support::{DEVICE, GROUNDS, Stage};
 use headwater::graph::{GraphError, PoolHandle, RunnableGraph, SharedPhysical};
 use headwater::{AllocError, Allocator, Request};
 use headwater_driver::{Call, Capture, CaptureMode, CaptureStatus, DevicePtr, Stream, Streams};
@@ -96,8 +96,8 @@ struct Program {
 }
 
 impl Program {
-    fn new(seed: u64, plain: bool, faults: bool) -> Self {
-        let stage = Stage::new(plain, "backing:classic", 2 << 30);
+    fn new(seed: u64, (plain, settings): (bool, &str), faults: bool) -> Self {
+        let stage = Stage::new(plain, settings, 2 << 30);
         let streams = (0..STREAMS).map(|_| stage.stream()).collect();
         let group = (!plain).then(|| SharedPhysical::new(stage.sim.clone(), DEVICE).unwrap());
         Self {
@@ -354,13 +354,13 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn programs(plain: bool, faults: bool) {
+fn programs(ground: (bool, &str), faults: bool) {
     let steps = number("HEADWATER_STEPS", 8_000);
     let first = number("HEADWATER_SEED", 1);
     let (mut launches, mut blocks) = (0, 0);
     for seed in first..first + steps.div_ceil(STEPS_A_PROGRAM) {
-        println!("seed {seed}, plain {plain}, faults {faults}");
-        let mut program = Program::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15), plain, faults);
+        println!("seed {seed}, plain memory and backing {ground:?}, faults {faults}");
+        let mut program = Program::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15), ground, faults);
         for _ in 0..STEPS_A_PROGRAM {
             program.step();
         }
@@ -374,16 +374,20 @@ fn programs(plain: bool, faults: bool) {
 
 #[test]
 fn random_programs_over_virtual_memory() {
-    programs(false, false);
+    programs(GROUNDS[0], false);
 }
 
 #[test]
 fn random_programs_over_plain_memory() {
-    programs(true, false);
+    programs(GROUNDS[1], false);
+}
+
+#[test]
+fn random_programs_beside_the_paged_backing() {
+    programs(GROUNDS[2], false);
 }
 
 #[test]
 fn random_programs_with_failing_calls() {
-    programs(false, true);
-    programs(true, true);
+    GROUNDS.into_iter().for_each(|ground| programs(ground, true));
 }

@@ -62,7 +62,7 @@ fn from_the_third_iteration_on_no_call_is_made() {
     let stream = bench.stream();
     let calls = calls_of_iterations(&bench, &[stream], 6);
     assert_eq!(calls[2..], [0; 4], "{calls:?}");
-    assert!(bench.allocator.stats().fragmentation() < 0.15, "{}", bench.allocator.stats().fragmentation());
+    assert!(bench.allocator.stats().fragmentation() < 0.08, "{}", bench.allocator.stats().fragmentation());
 }
 
 /// Whose turn it is has to learn that the other has finished, by an event; but nothing is mapped any more.
@@ -93,10 +93,10 @@ fn a_loop_that_moves_memory_in_circles_comes_to_rest() {
             bench.give_back(block);
         }
     };
-    (0..20).for_each(|_| iteration());
-    assert_eq!(bench.all_calls(iteration), 0);
+    let calls: Vec<u64> = (0..16).map(|_| bench.all_calls(iteration)).collect();
+    assert_eq!(calls[12..], [0; 4], "{calls:?}");
     let stats = bench.allocator.stats();
-    assert!(stats.fragmentation() < 0.2, "{}", stats.fragmentation());
+    assert!(stats.fragmentation() < 0.15, "{}", stats.fragmentation());
 }
 
 #[test]

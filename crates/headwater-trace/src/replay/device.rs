@@ -13,11 +13,13 @@
 //!
 //! What the replay itself asks of the device is kept apart from what the allocator asks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headwater::Opened;
 use headwater_driver::{
-    Call, CallCounters, CallCounts, DeviceId, Driver, Result as DriverResult, Stream, StreamOptions,
+    Call, CallCounters, CallCounts, CallTimes, DeviceId, Driver, Result as DriverResult, Stream,
+    StreamOptions,
 };
 use headwater_sim::{SimDriver, Work};
 
@@ -40,6 +42,7 @@ pub(super) struct ReplayDevice {
     start_ns: u64,
     start_driver_ns: u64,
     start_calls: CallCounts,
+    start_times: CallTimes,
     own_driver_ns: u64,
     own_calls: CallCounters,
 }
@@ -47,6 +50,7 @@ pub(super) struct ReplayDevice {
 impl ReplayDevice {
     pub(super) fn new(on: &Opened) -> Self {
         let sim = on.sim.clone();
+        on.driver.measure_calls(true);
         Self {
             driver: Arc::clone(&on.driver),
             device: on.device,
@@ -56,6 +60,7 @@ impl ReplayDevice {
             start_ns: sim.as_ref().map_or(0, |sim| sim.now_ns()),
             start_driver_ns: sim.as_ref().map_or(0, |sim| sim.modelled_driver_ns()),
             start_calls: on.driver.call_counts(),
+            start_times: on.driver.call_times(),
             own_driver_ns: 0,
             own_calls: CallCounters::default(),
             sim,
@@ -102,6 +107,12 @@ impl ReplayDevice {
         self.driver.call_counts().since(&self.start_calls).since(&self.own_calls.read())
     }
 
+    /// Nanoseconds that those took, by call. The replay's own calls are of kinds that no allocator makes.
+    pub(super) fn allocator_times(&self) -> BTreeMap<Call, u64> {
+        let times = self.driver.call_times().since(&self.start_times);
+        times.iter().filter(|(call, _)| !matches!(call, Call::StreamCreate | Call::KernelLaunch)).collect()
+    }
+
     /// What those cost by the simulated device's model; `None` on a real one.
     pub(super) fn allocator_driver_us(&self) -> Option<f64> {
         let sim = self.sim.as_ref()?;
@@ -135,6 +146,7 @@ impl ReplayDevice {
 
 impl Drop for ReplayDevice {
     fn drop(&mut self) {
+        self.driver.measure_calls(false);
         for stream in &self.made {
             // The replay is over; a stream that cannot be destroyed changes none of its results.
             let _ = self.driver.stream_destroy(*stream);
@@ -189,5 +201,6 @@ mod tests {
         on.driver.mem_alloc(on.device, 512).unwrap();
         assert_eq!(device.allocator_calls().of(Call::MemAlloc), 1);
         assert_eq!(device.allocator_driver_us(), Some(30.7));
+        assert_eq!(device.allocator_times(), BTreeMap::from([(Call::MemAlloc, 30_700)]));
     }
 }

@@ -31,6 +31,10 @@ pub struct Figures {
     pub driver_calls: BTreeMap<&'static str, u64>,
     /// What those calls cost by the simulated device's model; `None` on a real device, which has none.
     pub modelled_driver_us: Option<f64>,
+    /// The same by call: by the model on the simulated device, by the clock on a real one.
+    pub driver_us: BTreeMap<&'static str, f64>,
+    /// What all calls took together by the clock; `None` on the simulated device, where they take no time worth measuring.
+    pub measured_driver_us: Option<f64>,
     /// Real time of the whole loop for each event, the device's calls included.
     pub host_ns_per_event: f64,
     /// Requests that failed for want of memory: one at most, because it ends the run.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use headwater::allocator::BlockState;
 use headwater::{Allocator, Opened};
-use headwater_driver::{Call, DevicePtr};
+use headwater_driver::{Call, DeviceId, DevicePtr};
 use headwater_sim::{MemoryRange, SimDriver};
 
 use super::Policy;
@@ -78,9 +78,30 @@ impl Placement {
             died: None,
             completed: None,
         };
+        self.show_memory_of(&block);
         self.end_waits(at, allocator);
         self.by_id.set(id, self.blocks.len());
         self.blocks.push(block);
+    }
+
+    /// A block may lie where its memory was mapped before, and then no driver call tells that it is used there again.
+    fn show_memory_of(&mut self, block: &Block) {
+        let Some(sim) = &self.sim else { return };
+        let end = block.address + block.bytes;
+        let mut covered = block.address;
+        let at = |address| MemoryRange { address, bytes: 0, region: 0, device: DeviceId(0) };
+        // The one that begins at or before the block, and those that begin in it.
+        let before = self.memory.range(..at(block.address + 1)).next_back();
+        let inside = self.memory.range(at(block.address + 1)..at(end));
+        for (range, _) in before.into_iter().chain(inside) {
+            if range.address <= covered {
+                covered = covered.max(range.address + range.bytes);
+            }
+        }
+        if covered < end {
+            sim.show_memory_at(block.address, block.bytes);
+            self.calls = [u64::MAX; MEMORY_CALLS.len()];
+        }
     }
 
     /// Where a policy waits for a stream itself, blocks are free before the trace says so.

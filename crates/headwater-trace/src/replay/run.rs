@@ -221,6 +221,7 @@ impl Run {
         let done = self.ran_out.as_ref().map_or(events, |ran_out| ran_out.event + 1);
         let peak_reserved_bytes = stats.reserved_bytes.all.peak;
         let calls = self.device.allocator_calls();
+        let times = self.device.allocator_times();
         let figures = Figures {
             trace: trace.header.name.clone(),
             policy: self.policy.name(),
@@ -231,6 +232,8 @@ impl Run {
             fragmentation: fragmentation(self.peak_live_bytes, peak_reserved_bytes),
             driver_calls: calls.iter().map(|(call, count)| (call.name(), count)).collect(),
             modelled_driver_us: self.device.allocator_driver_us(),
+            driver_us: times.iter().map(|(call, ns)| (call.name(), *ns as f64 / 1e3)).collect(),
+            measured_driver_us: on.sim.is_none().then(|| times.values().sum::<u64>() as f64 / 1e3),
             host_ns_per_event: host_time.as_nanos() as f64 / done.max(1) as f64,
             ooms: u64::from(self.ran_out.is_some()),
         };

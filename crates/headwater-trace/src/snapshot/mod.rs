@@ -10,10 +10,12 @@
 //! | [`Snapshot`] | pickle | [`Snapshot::write`] |
 //! | [`Snapshot`] | [`Trace`](crate::Trace) | [`Snapshot::to_trace`] |
 //! | [`Trace`](crate::Trace) | [`Snapshot`] | [`Snapshot::from_trace`] |
+//! | Headwater's own [`Snapshot`](headwater::caching::snapshot::Snapshot) | [`Snapshot`] | [`Snapshot::from_allocator`] |
 //!
 //! Keys are those of PyTorch 2.6 to 2.15. Not kept: `host_segments` and `host_traces` of 2.15 (pinned host memory), and
 //! the `fx_*` keys of frames; [`Snapshot::ignored_keys`] names what was in a file and is not here.
 
+mod from_allocator;
 mod from_pickle;
 mod from_trace;
 mod initial;

@@ -61,7 +61,11 @@ impl CachingAllocator {
     /// and are looked after again by the next call.
     pub(super) fn do_chores(&self, questions: usize, fills: usize) -> Result<usize, AllocError> {
         self.record_due_events()?;
-        let ended = self.ask_events(questions)?;
+        let is_patient = questions != usize::MAX && self.state.lock().is_patient();
+        let ended = if is_patient { 0 } else { self.ask_events(questions)? };
+        if !is_patient {
+            self.state.lock().marks.answered(ended > 0);
+        }
         self.fill_blocks(fills)?;
         Ok(ended)
     }

@@ -8,7 +8,7 @@ use super::classic::{self, BlockId, Tag, Tags, Wanted};
 use super::paged;
 use crate::AllocError;
 use crate::allocator::BlockFacts;
-use crate::stats::{DeviceStats, WalkedTotals};
+use crate::stats::{DeviceStats, PoolKind, WalkedTotals};
 
 /// The core of either backing.
 #[derive(Debug)]
@@ -121,6 +121,25 @@ impl Core {
 
     pub(crate) fn block(&self, id: BlockId) -> Option<&Block> {
         either!(self, core => core.block(id))
+    }
+
+    /// So many requests were served in front of the core, by blocks that it has as live.
+    pub(crate) fn count_hits(&mut self, hits: u64) {
+        if let Self::Paged(core) = self {
+            core.count_hits(hits);
+        }
+    }
+
+    /// The live block at `ptr` was last held for so many requests, whatever it did before.
+    pub(crate) fn set_life(&mut self, ptr: DevicePtr, requests: u64) {
+        if let Self::Paged(core) = self {
+            core.set_life(ptr, requests);
+        }
+    }
+
+    /// The pool that a block is counted in.
+    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
+        either!(self, core => core.pool_of(id))
     }
 
     pub(crate) fn block_at(&self, ptr: DevicePtr, device: DeviceId) -> Option<BlockFacts> {

@@ -16,6 +16,9 @@
 //! Steps 4 to 8 are taken by one thread at a time, because each would undo what the other just did: one releases, the
 //! other takes what became free, and the first fails for no reason. Nothing on the hit path needs that lock, so it may be held
 //! while the driver works. The callback runs without any lock.
+//!
+//! What threads keep in their caches (`front/`) was given to the engine before the first step, and is again before each step that
+//! takes something away from somebody, asks the driver once more or gives up.
 
 use headwater_driver::{DevicePtr, Stream};
 
@@ -121,6 +124,8 @@ impl CachingAllocator {
 
     /// Steps 4 and 5.
     fn make_room(&self, climb: &Climb) -> Step {
+        // Other threads may have kept something since.
+        self.collect();
         let _turn = match self.pressure.try_lock() {
             Some(turn) => turn,
             None => {
@@ -172,6 +177,7 @@ impl CachingAllocator {
 
     /// Step 6, the second half.
     fn once_more(&self, climb: &Climb) -> Step {
+        self.collect();
         if let Some(ptr) = self.search(climb) {
             return Ok(Some(ptr));
         }
@@ -192,6 +198,7 @@ impl CachingAllocator {
             if !std::mem::replace(&mut waited, true) {
                 self.state.lock().core.stats_mut().num_sync_all_streams += 1;
             }
+            self.collect();
             // New events become due while others are waited for, and blocks may have to be overwritten.
             self.do_chores(usize::MAX, usize::MAX)?;
             if let Some(ptr) = self.search(climb) {
@@ -201,6 +208,7 @@ impl CachingAllocator {
                 return Ok(Ok(ptr));
             }
         }
+        self.collect();
         self.release_all();
         if let Some(ptr) = self.search(climb) {
             return Ok(Ok(ptr));
@@ -225,11 +233,10 @@ impl CachingAllocator {
 
     fn report(&self, climb: &Climb, refusal: Refusal) -> OutOfMemoryReport {
         let mut report = OutOfMemoryReport::new(self.device, climb.wanted.requested_bytes);
-        {
-            let state = self.state.lock();
-            report.fill_from(state.core.stats());
+        self.at_rest(|state| {
+            report.fill_from(&state.stats());
             report.limit_bytes = state.core.limit_bytes();
-        }
+        });
         // Without an answer the report is still worth having.
         report.memory = self.driver.memory_info(self.device).ok();
         report.over_limit = refusal == Refusal::Limit;

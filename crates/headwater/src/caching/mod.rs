@@ -1,6 +1,7 @@
 //! The caching allocator: keeps what was given back, and hands it out again as soon as that is safe.
 //!
-//! A request costs a search in a table; the driver is asked only where the cache has nothing that fits. A block belongs to
+//! A request is served from what its own thread gave back last, without a lock; else by a search in a table that all threads
+//! share; the driver is asked only where that has nothing that fits. A block belongs to
 //! the stream it was asked for and is used again on it at once, because work in one stream runs in order. Other streams that
 //! use it are announced with [`record_stream`](Allocator::record_stream), and then it waits, after give-back, until they have
 //! finished; `uses/` says how.
@@ -13,9 +14,11 @@
 //! | `classic/` | the pure core: segments, blocks, best fit, splitting, merging, what to release |
 //! | `paged/` | the other one: addresses, handles, plans for a miss; and its part of the engine |
 //! | `core.rs` | either of them |
+//! | `front/` | per-thread caches in front of it all |
 //! | `uses/` | pending give-backs: queues of events by stream |
 //! | `state.rs` | both together, behind one lock |
 //! | `chores.rs` | the driver calls that pending blocks need |
+//! | `beside_graphs.rs` | what private pools of graphs ask |
 //! | `growth.rs` | segments to and from the driver |
 //! | `ladder.rs` | what is tried before a request fails |
 //! | [`history`], [`label`], [`snapshot`] | being seen |
@@ -28,9 +31,11 @@
 //! recorded on it; its memory comes back with the next segment that goes to the driver, which is the next moment at
 //! which it is certain that its work has finished. The same holds for the default stream of a thread that has ended.
 
+mod beside_graphs;
 pub(crate) mod chores;
 pub(crate) mod classic;
 pub(crate) mod core;
+mod front;
 pub(crate) mod growth;
 pub mod history;
 pub mod label;
@@ -42,19 +47,20 @@ pub(crate) mod threads;
 pub(crate) mod uses;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use headwater_driver::{DeviceId, DevicePtr, Driver, Stream};
 use parking_lot::Mutex;
 
 use crate::allocator::{Allocator, BlockFacts, Request, check_stream};
 use crate::capture_guard;
-use crate::config::{Backing, Config};
+use crate::config::{Backing, Config, Key, Origin};
 use crate::error::{AllocError, OutOfMemoryReport};
 use crate::stats::{DeviceStats, Differences};
 use chores::{FILLS_A_CALL, QUESTIONS_A_CALL};
 use classic::Rules;
 use core::Core;
+use front::Front;
 use ladder::Climb;
 use state::State;
 
@@ -92,11 +98,17 @@ pub struct CachingAllocator {
     is_paged: bool,
     /// What given back memory is overwritten with.
     fill: Option<u8>,
+    /// What threads keep. No lock is needed here.
+    front: Front,
     state: Mutex<State>,
+    /// What a thread's slot remembers the allocator by.
+    me: Weak<Self>,
     /// Who gets access to memory of the paged backing: the device itself, and peers that asked.
     access: Mutex<Vec<DeviceId>>,
     /// Blocks whose memory is put away.
     naps: Mutex<Vec<paged::Nap>>,
+    /// Blocks that other processes use.
+    pins: crate::sharing::Pins,
     /// The addresses that were reserved for it.
     arenas: Mutex<Vec<(DevicePtr, u64)>>,
     /// Held by the thread that makes room. Never needed on the hit path.
@@ -121,16 +133,20 @@ impl CachingAllocator {
         } else {
             (Core::Classic(Box::new(classic::Core::new(&config, total_bytes))), None)
         };
-        Ok(Arc::new(Self {
+        let (front, office) = Front::new(cache_bytes(&config, is_paged), config.roundup_divisions());
+        Ok(Arc::new_cyclic(|me| Self {
             driver,
             device,
             rules: Rules::new(&config),
             is_paged,
             fill: config.fill_on_free().byte(),
-            state: Mutex::new(State::new(&config, device, core)),
+            front,
+            state: Mutex::new(State::new(&config, device, core, office)),
+            me: me.clone(),
             config,
             access: Mutex::new(vec![device]),
             naps: Mutex::new(Vec::new()),
+            pins: crate::sharing::Pins::default(),
             arenas: Mutex::new(arena.into_iter().collect()),
             pressure: Mutex::new(()),
             failure_callback: Mutex::new(None),
@@ -172,15 +188,17 @@ impl CachingAllocator {
     /// [`AllocError::WrongDevice`]; [`AllocError::StreamCapturing`]; [`AllocError::Driver`], and then nothing has changed.
     pub fn forget_stream(&self, stream: Stream) -> Result<(), AllocError> {
         check_stream(stream, self.device)?;
+        self.leave_caches(stream);
         self.record_farewell(stream)
     }
 
-    /// Looks after blocks that wait for streams, which every request does as well: for programs that give memory back
-    /// and then do not ask for any for long. Says how many waits ended.
+    /// Looks after blocks that wait for streams, which requests do as well, and takes what idle threads keep: for programs that
+    /// give memory back and then do not ask for any for long. Says how many waits ended.
     ///
     /// # Errors
     /// [`AllocError::Driver`] where the device is lost.
     pub fn poll(&self) -> Result<usize, AllocError> {
+        self.visit();
         self.do_chores(usize::MAX, usize::MAX)
     }
 
@@ -190,16 +208,28 @@ impl CachingAllocator {
     /// # Errors
     /// The first contradiction, in words.
     pub fn verify(&self) -> Result<(), String> {
-        let state = self.state.lock();
-        state.core.verify()?;
-        if state.waits_add_up() { Ok(()) } else { Err("blocks wait for what is not in any queue".to_owned()) }
+        self.bins_add_up()?;
+        self.at_rest(|state| {
+            state.core.verify()?;
+            state.tickets_add_up()?;
+            let counted = state.stats().reconcile(&state.walked_totals());
+            counted.map_err(|differences| differences.to_string())?;
+            if state.waits_add_up() {
+                Ok(())
+            } else {
+                Err("blocks wait for what is not in any queue".to_owned())
+            }
+        })
     }
 
     fn take_back(&self, ptr: DevicePtr) -> Result<(), AllocError> {
         if ptr.is_null() {
             return Ok(());
         }
-        let (due, to_mark) = self.state.lock().give_back(ptr)?;
+        if let Some(answer) = self.pins.put_off(ptr) {
+            return answer;
+        }
+        let (due, to_mark) = self.state.lock().give_back_held(ptr)?;
         if let Some(tag) = to_mark {
             // Without a mark its memory is found to be finished later.
             let _ = self.mark_stream(tag);
@@ -233,53 +263,43 @@ impl Allocator for CachingAllocator {
         self.device
     }
 
+    #[inline]
     fn allocate(&self, request: Request) -> Result<DevicePtr, AllocError> {
-        request.check(self.device)?;
-        if request.bytes == 0 {
-            return Ok(DevicePtr::NULL);
+        match self.front.hit(&request, self.device) {
+            Some(ptr) => Ok(ptr),
+            None => self.allocate_slowly(&request),
         }
-        let wanted = self.rules.wanted(&request);
-        let stream = request.stream;
-        let mut state = self.state.lock();
-        if state.has_chores() {
-            drop(state);
-            self.do_chores(QUESTIONS_A_CALL, FILLS_A_CALL)?;
-            state = self.state.lock();
-        }
-        if !self.config.caching() {
-            drop(state);
-            self.release_all();
-        } else if let Some(ptr) = state.take(&wanted, stream) {
-            return Ok(ptr);
-        } else {
-            drop(state);
-        }
-        self.climb(&Climb { wanted, stream })
     }
 
     /// Never fails for a block of ours: where an event cannot be recorded, the block waits until it can.
+    #[inline]
     unsafe fn give_back(&self, ptr: DevicePtr) -> Result<(), AllocError> {
-        self.take_back(ptr)
+        match self.front.hit_back(ptr) {
+            Some(()) => Ok(()),
+            None => self.give_back_slowly(ptr),
+        }
     }
 
+    #[inline]
     unsafe fn give_back_or_owe(&self, ptr: DevicePtr) -> Result<(), AllocError> {
-        self.take_back(ptr)
+        match self.front.hit_back(ptr) {
+            Some(()) => Ok(()),
+            None => self.give_back_slowly(ptr),
+        }
     }
 
-    /// A note in a table: no driver call.
+    /// A note at the block: no driver call, and no lock for the first other stream.
+    #[inline]
     fn record_stream(&self, ptr: DevicePtr, stream: Stream) -> Result<(), AllocError> {
         check_stream(stream, self.device)?;
-        if ptr.is_null() {
+        if ptr.is_null() || self.note_user(ptr, stream) {
             return Ok(());
         }
-        let mut state = self.state.lock();
-        // The address first: bad input changes nothing.
-        state.core.find_live(ptr)?;
-        let tag = state.tag_of(stream);
-        state.core.add_use(ptr, tag).map(|_| ())
+        self.record_user(ptr, stream)
     }
 
     fn empty_cache(&self) -> Result<u64, AllocError> {
+        self.collect();
         self.do_chores(usize::MAX, usize::MAX)?;
         let released = {
             let _turn = self.pressure.lock();
@@ -294,25 +314,69 @@ impl Allocator for CachingAllocator {
     }
 
     fn block_at(&self, ptr: DevicePtr) -> Option<BlockFacts> {
-        self.state.lock().core.block_at(ptr, self.device)
+        let state = self.state.lock();
+        Some(state.office.facts(state.core.block_at(ptr, self.device)?))
     }
 
     fn stats(&self) -> DeviceStats {
-        self.state.lock().core.stats().clone()
+        self.at_rest(|state| state.stats())
     }
 
     fn reset_peaks(&self) {
-        self.state.lock().core.stats_mut().reset_peaks();
+        self.at_rest(State::reset_peaks);
     }
 
     fn reset_totals(&self) {
-        self.state.lock().core.stats_mut().reset_totals();
+        // What threads keep was given back before: the engine must not count it afterwards.
+        self.collect();
+        self.at_rest(State::reset_totals);
     }
 
     fn reconcile(&self) -> Result<(), Differences> {
-        let state = self.state.lock();
-        state.core.stats().reconcile(&state.core.walked_totals())
+        self.at_rest(|state| state.stats().reconcile(&state.walked_totals()))
     }
+}
+
+impl CachingAllocator {
+    #[inline(never)]
+    fn allocate_slowly(&self, request: &Request) -> Result<DevicePtr, AllocError> {
+        request.check(self.device)?;
+        if request.bytes == 0 {
+            return Ok(DevicePtr::NULL);
+        }
+        let climb = Climb { wanted: self.rules.wanted(request), stream: request.stream };
+        if self.front.is_on() {
+            return self.allocate_beside_cache(request, &climb);
+        }
+        let mut state = self.state.lock();
+        if state.has_chores() {
+            drop(state);
+            self.do_chores(QUESTIONS_A_CALL, FILLS_A_CALL)?;
+            state = self.state.lock();
+        }
+        if !self.config.caching() {
+            drop(state);
+            self.release_all();
+        } else if let Some(ptr) = state.take(&climb.wanted, climb.stream) {
+            return Ok(ptr);
+        } else {
+            drop(state);
+        }
+        self.climb(&climb)
+    }
+
+    #[inline(never)]
+    fn give_back_slowly(&self, ptr: DevicePtr) -> Result<(), AllocError> {
+        if ptr.is_null() { Ok(()) } else { self.give_back_beside_cache(ptr) }
+    }
+}
+
+/// What a thread may keep. Nothing where every call has to be seen; and in front of the classic backing only where somebody asks
+/// for it, because that one stands for PyTorch's allocator.
+fn cache_bytes(config: &Config, is_paged: bool) -> u64 {
+    let is_wanted = is_paged || config.origin(Key::ThreadCacheMb) != Origin::Default;
+    let sees_all = !config.caching() || config.fill_on_free().byte().is_some() || config.history_events() > 0;
+    if is_wanted && !sees_all { config.thread_cache_bytes() } else { 0 }
 }
 
 impl Drop for CachingAllocator {

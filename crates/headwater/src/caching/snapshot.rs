@@ -6,6 +6,7 @@ use super::CachingAllocator;
 use super::classic::blocks::Block;
 use super::classic::{State, Tag};
 use super::core::Core;
+use super::front::office::Office;
 use super::history::HistoryEvent;
 use crate::Allocator;
 use crate::stats::PoolKind;
@@ -122,22 +123,32 @@ impl LargestAvailable {
     }
 }
 
+impl BlockSnapshot {
+    fn new(office: &Office, block: &Block) -> Self {
+        // What a thread keeps is live for the engine alone.
+        let held_bytes = if block.state == State::Live {
+            office.held_bytes(block.outer_ptr(), block.requested_bytes)
+        } else {
+            None
+        };
+        Self {
+            address: DevicePtr::new(block.ptr),
+            bytes: block.bytes,
+            requested_bytes: held_bytes.unwrap_or(0),
+            state: match block.state {
+                State::Live if held_bytes.is_some() => SnapshotState::ActiveAllocated,
+                State::Pending => SnapshotState::ActivePendingFree,
+                State::Live | State::Free | State::Offered => SnapshotState::Inactive,
+            },
+        }
+    }
+}
+
 impl SegmentSnapshot {
     /// The segment that consists of `blocks`.
-    fn new(blocks: &[&Block], stream: Stream, pool: PoolKind, is_expandable: bool) -> Self {
-        let blocks: Vec<BlockSnapshot> = blocks
-            .iter()
-            .map(|block| BlockSnapshot {
-                address: DevicePtr::new(block.ptr),
-                bytes: block.bytes,
-                requested_bytes: if block.state == State::Live { block.requested_bytes } else { 0 },
-                state: match block.state {
-                    State::Live => SnapshotState::ActiveAllocated,
-                    State::Pending => SnapshotState::ActivePendingFree,
-                    State::Free | State::Offered => SnapshotState::Inactive,
-                },
-            })
-            .collect();
+    fn new(office: &Office, blocks: &[&Block], stream: Stream, pool: PoolKind, is_expandable: bool) -> Self {
+        let blocks: Vec<BlockSnapshot> =
+            blocks.iter().map(|block| BlockSnapshot::new(office, block)).collect();
         let sum = |keep: fn(&BlockSnapshot) -> bool| {
             blocks.iter().filter(|block| keep(block)).map(|block| block.bytes).sum()
         };
@@ -158,13 +169,17 @@ impl SegmentSnapshot {
 impl CachingAllocator {
     /// Everything at this moment. Stops the allocator for the time of copying it.
     pub fn snapshot(&self) -> Snapshot {
-        let state = self.state.lock();
+        self.at_rest(|state| self.snapshot_of(state))
+    }
+
+    fn snapshot_of(&self, state: &super::state::State) -> Snapshot {
+        let office = &state.office;
         let segments = match &state.core {
             Core::Classic(core) => core
                 .walk()
                 .map(|(_, segment, blocks)| {
                     let stream = core.stream_of(segment.tag, self.device);
-                    SegmentSnapshot::new(&blocks, stream, segment.pool, false)
+                    SegmentSnapshot::new(office, &blocks, stream, segment.pool, false)
                 })
                 .collect(),
             // What is mapped without a gap is one segment that can grow, as PyTorch shows its own.
@@ -174,7 +189,7 @@ impl CachingAllocator {
                 .map(|run| {
                     let tag = run.blocks.first().map_or(Tag::ANY, |block| block.tag);
                     let stream = core.stream_of(tag, self.device);
-                    SegmentSnapshot::new(&run.blocks, stream, run.region.pool(), true)
+                    SegmentSnapshot::new(office, &run.blocks, stream, run.region.pool(), true)
                 })
                 .collect(),
         };
@@ -183,10 +198,12 @@ impl CachingAllocator {
         Snapshot { device: self.device, segments, trace, trace_dropped, settings }
     }
 
-    /// How much of what the driver gave is of no use, and why.
+    /// How much of what the driver gave is of no use, and why. What threads keep goes to the engine first, so that it is seen
+    /// as what it is: free.
     pub fn fragmentation(&self) -> Fragmentation {
+        self.collect();
         let state = self.state.lock();
-        let stats = state.core.stats();
+        let stats = &state.stats();
         Fragmentation {
             current: stats.current_fragmentation(),
             peak: stats.fragmentation(),
@@ -197,13 +214,14 @@ impl CachingAllocator {
         }
     }
 
-    /// The largest request of `stream` that could be served now.
+    /// The largest request of `stream` that could be served now. What threads keep goes to the engine first.
     ///
     /// # Errors
     /// Where the device cannot be asked for its free memory.
     pub fn largest_available(&self, stream: Stream) -> Result<LargestAvailable, crate::AllocError> {
         crate::allocator::check_stream(stream, self.device)?;
         let memory = self.driver().memory_info(self.device)?;
+        self.collect();
         let state = self.state.lock();
         let core = &state.core;
         let releasable_bytes = core.releasable_bytes();

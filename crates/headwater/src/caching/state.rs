@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::classic::release::Offer;
 use super::classic::{BlockId, Tag, Wanted};
 use super::core::Core;
+use super::front::office::Office;
 use super::history::{Action, History};
 use super::paged::marks::Marks;
 use super::threads::ThreadMark;
@@ -28,6 +29,10 @@ pub(super) struct Fill {
     pub(super) stream: Option<Stream>,
 }
 
+/// What is to be done after a give-back, without the lock: streams for which an event should be recorded at once (those that
+/// the block waits for), and its own stream where others want its memory.
+pub(super) type Due = (SmallVec<[Tag; 2]>, Option<Tag>);
+
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(super) struct State {
@@ -36,6 +41,8 @@ pub(super) struct State {
     pub(super) history: History,
     /// What streams have passed, as far as the paged backing asked.
     pub(super) marks: Marks,
+    /// What thread caches need of the engine.
+    pub(super) office: Office,
     device: DeviceId,
     /// Whether blocks are overwritten before they are free.
     fills: bool,
@@ -45,9 +52,10 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(config: &Config, device: DeviceId, core: Core) -> Self {
+    pub(super) fn new(config: &Config, device: DeviceId, core: Core, office: Office) -> Self {
         Self {
             core,
+            office,
             marks: Marks::default(),
             uses: Uses::default(),
             history: History::new(config.history_events()),
@@ -58,9 +66,18 @@ impl State {
         }
     }
 
+    pub(super) fn device(&self) -> DeviceId {
+        self.device
+    }
+
     /// Whether a call should look after pending blocks before it does its own work.
     pub(super) fn has_chores(&self) -> bool {
         !self.uses.is_quiet() || !self.unfilled.is_empty()
+    }
+
+    /// Whether an ordinary call leaves waiting blocks alone this time. PyTorch's rules ask at every call.
+    pub(super) fn is_patient(&mut self) -> bool {
+        self.core.paged().is_some() && self.marks.is_patient()
     }
 
     /// The number of `stream`. Good until the lock is let go: unused streams are forgotten.
@@ -110,12 +127,8 @@ impl State {
         Some(ptr)
     }
 
-    /// Takes a block back. Returns the streams for which an event should be recorded at once: those that the block waits for,
-    /// and its own where others want its memory.
-    pub(super) fn give_back(
-        &mut self,
-        ptr: DevicePtr,
-    ) -> Result<(SmallVec<[Tag; 2]>, Option<Tag>), AllocError> {
+    /// Takes a block back that is live for the engine.
+    pub(super) fn give_back(&mut self, ptr: DevicePtr) -> Result<Due, AllocError> {
         let id = self.core.give_back(ptr)?;
         let given_back = self.core.block(id).map(|block| (block.tag, block.bytes));
         let to_mark =

@@ -75,6 +75,8 @@ setters! {
     /// Whether blocks given back during a capture may be reused in it.
     graph_capture_record_stream_reuse(on: bool) GraphCaptureRecordStreamReuse =>
         graph_capture_record_stream_reuse = on;
+    /// Whether any block can be exported to other processes.
+    shareable(on: bool) Shareable => shareable = on;
     /// What one thread keeps of recently given back blocks.
     thread_cache_mb(mb: u64) ThreadCacheMb => thread_cache_mb = mb.min(MAX_MB);
     /// What given back memory is overwritten with.

@@ -88,6 +88,9 @@ keys! {
     GraphCaptureRecordStreamReuse "graph_capture_record_stream_reuse" since "2.9" default "False"
         legal "True or False"
         "accepted, no effect yet: GraphAllocator::order_streams lets memory pass between streams of a capture";
+    Shareable "shareable" since "Headwater" default "False"
+        legal "True or False"
+        "any block can be exported to other processes (paged), at a higher cost of every handle; allocate_shareable needs no setting";
     ThreadCacheMb "thread_cache_mb" since "Headwater" default "8"
         legal "a whole number of MiB from 0 (off) to 65536"
         "accepted, no effect yet: what one thread keeps of recently given back blocks";

@@ -78,6 +78,7 @@ impl Config {
             Key::ThrowOnCudamallocOom => write_bool(settings.throw_on_cudamalloc_oom),
             Key::CrossStreamReuse => write_bool(settings.cross_stream_reuse),
             Key::GraphCaptureRecordStreamReuse => write_bool(settings.graph_capture_record_stream_reuse),
+            Key::Shareable => write_bool(settings.shareable),
             Key::ThreadCacheMb => settings.thread_cache_mb.to_string(),
             Key::FillOnFree => write_fill(settings.fill_on_free),
             Key::TraceMallocMode => u8::from(settings.trace_malloc_mode).to_string(),

@@ -25,8 +25,9 @@
 //! | `memory_limit` | Headwater | none | > 0, `K` `M` `G` `T` | limit in bytes; the smaller of both holds |
 //! | `throw_on_cudamalloc_oom` | 2.12 | False | `True`, `False` | beyond the limit: fail at once, no retries |
 //! | `cross_stream_reuse` | Headwater | True | `True`, `False` | finished memory of another stream may serve a request |
-//! | `graph_capture_record_stream_reuse` | 2.9 | False | `True`, `False` | no effect yet: `GraphAllocator::order_streams` does it |
-//! | `thread_cache_mb` | Headwater | 8 | 0 to 65536 | no effect yet: what a thread keeps of given back blocks |
+//! | `graph_capture_record_stream_reuse` | 2.9 | False | `True`, `False` | the capture is asked in which order its streams are; `GraphAllocator::order_streams` says it without |
+//! | `shareable` | Headwater | False | `True`, `False` | any block can be exported to other processes; every handle then costs more; `paged` only; `allocate_shareable` needs no setting |
+//! | `thread_cache_mb` | Headwater | 8 | 0 to 65536 | what a thread keeps of given back blocks; 0: nothing; `classic`: only where it is set |
 //! | `fill_on_free` | Headwater | none | `none`, `zero`, `0xA5` | overwrite before anyone else gets the memory |
 //! | `trace_malloc_mode` | xsigma | 0 | `0`, `1` | 1: record a history of events (65536 of them) |
 //! | `history_events` | Headwater | 0 | 0 to 16777216 | how many of the latest events are kept |
@@ -215,7 +216,13 @@ impl Config {
         self.settings.graph_capture_record_stream_reuse
     }
 
-    /// What one thread may keep of recently given back blocks, per device. 0: no thread caches.
+    /// Whether any block can be exported to other processes ([`sharing`](crate::sharing)).
+    pub fn shareable(&self) -> bool {
+        self.settings.shareable
+    }
+
+    /// What one thread may keep of recently given back blocks, per device. 0: no thread caches. In front of the classic backing
+    /// they are used only where somebody set this: by default that backing stands for PyTorch's allocator.
     pub fn thread_cache_bytes(&self) -> u64 {
         self.settings.thread_cache_mb * MIB
     }

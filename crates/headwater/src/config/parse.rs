@@ -122,6 +122,7 @@ impl Config {
             Key::GraphCaptureRecordStreamReuse => {
                 settings.graph_capture_record_stream_reuse = read_bool(word)?
             }
+            Key::Shareable => settings.shareable = read_bool(word)?,
             Key::ThreadCacheMb => settings.thread_cache_mb = read_mb(word)?,
             Key::FillOnFree => settings.fill_on_free = read_fill(word)?,
             Key::TraceMallocMode => {

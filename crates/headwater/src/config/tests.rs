@@ -36,8 +36,8 @@ fn every_key_is_read_written_and_traced_to_its_variable() {
     let text = "backing:paged,caching_allocator:False,backend:native,max_split_size_mb:256,max_non_split_rounding_mb:64,\
                 roundup_power2_divisions:[256:1,512:2,>:4],large_segment_size_mb:32,garbage_collection_threshold:0.8,\
                 per_process_memory_fraction:0.5,memory_limit:40G,throw_on_cudamalloc_oom:True,cross_stream_reuse:False,\
-                graph_capture_record_stream_reuse:True,thread_cache_mb:16,fill_on_free:0xA5,trace_malloc_mode:1,\
-                history_events:1000,release_lock_on_cudamalloc:True,expandable_segments_reserve:0.5,\
+                graph_capture_record_stream_reuse:True,shareable:True,thread_cache_mb:16,fill_on_free:0xA5,\
+                trace_malloc_mode:1,history_events:1000,release_lock_on_cudamalloc:True,expandable_segments_reserve:0.5,\
                 expandable_segments_reserve_by_class:[loading:8G,serving:0.25],pinned_use_cuda_host_register:True,\
                 pinned_num_register_threads:8,pinned_use_background_threads:True,pinned_reserve_segment_size_mb:64,\
                 pinned_free_catch_all:True,pinned_max_round_threshold_mb:128,pinned_max_cached_size_mb:256";
@@ -51,6 +51,7 @@ fn every_key_is_read_written_and_traced_to_its_variable() {
     assert_eq!(config.backing(), Backing::Paged);
     assert!(!config.caching() && !config.cross_stream_reuse());
     assert!(config.throw_on_cudamalloc_oom() && config.graph_capture_record_stream_reuse());
+    assert!(config.shareable());
     assert_eq!(config.max_non_split_rounding_bytes(), 64 * MIB);
     assert_eq!(config.thread_cache_bytes(), 16 * MIB);
     assert_eq!(config.fill_on_free().byte(), Some(0xA5));
@@ -290,13 +291,14 @@ prop_compose! {
         fraction in 0.0f64..=1.0,
         limit in prop::option::of(1u64..),
         history in prop::option::of(1u64..=HISTORY_EVENTS_MAX),
-        flags in any::<[bool; 4]>(),
+        flags in any::<[bool; 5]>(),
         fill in any::<u8>(),
         classes in prop::collection::btree_map("[a-z_]{1,8}", 0.001f64..100.0, 0..4),
     ) -> Config {
         let mut builder = Config::builder().backing(backing).large_segment_size_mb(segment)
             .roundup_power2_divisions(divisions).per_process_memory_fraction(fraction)
             .caching_allocator(flags[0]).cross_stream_reuse(flags[1]).trace_malloc_mode(flags[2])
+            .shareable(flags[4])
             .fill_on_free(if flags[3] { FillOnFree::Pattern(fill) } else { FillOnFree::Zero })
             .expandable_segments_reserve_by_class(classes.into_iter().map(|(class, number)| {
                 (class, if number < 1.0 { AddressReserve::Fraction(number) } else { AddressReserve::Gib(number) })

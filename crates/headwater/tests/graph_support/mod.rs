@@ -27,11 +27,7 @@ impl Stage {
         let sim = SimDriver::builder().memory_bytes(memory_bytes).report_unwritten_reads(false).build();
         let driver: Arc<dyn Driver> = sim.clone();
         let caching = CachingAllocator::new(driver, DEVICE, Config::parse(settings).unwrap()).unwrap();
-        let mut builder = GraphAllocator::builder(caching.clone()).plain_memory(plain);
-        if let Some(limit_bytes) = caching.limit_bytes() {
-            let follower = caching.clone();
-            builder = builder.limit_bytes(limit_bytes, move |left| follower.set_limit_bytes(Some(left)));
-        }
+        let builder = GraphAllocator::builder_over_caching(&caching).plain_memory(plain);
         Self { sim, caching, allocator: builder.build().unwrap(), plain }
     }
 
@@ -102,10 +98,14 @@ pub fn run(stage: &Stage, graph: &RunnableGraph, stream: Stream) {
     stage.sim.stream_synchronize(stream).unwrap();
 }
 
-/// Runs a test with virtual and with plain memory behind the pools.
-pub fn both(test: impl Fn(Stage)) {
-    for plain in [false, true] {
-        println!("plain memory: {plain}");
-        test(Stage::new(plain, "backing:classic", 4 << 30));
+/// What is behind the pools (plain memory or virtual), and behind everything else.
+pub const GROUNDS: [(bool, &str); 3] =
+    [(false, "backing:classic"), (true, "backing:classic"), (false, "backing:paged")];
+
+/// Runs a test with virtual and with plain memory behind the pools, and beside either backing.
+pub fn on_every_ground(test: impl Fn(Stage)) {
+    for (plain, settings) in GROUNDS {
+        println!("plain memory: {plain}, {settings}");
+        test(Stage::new(plain, settings, 4 << 30));
     }
 }

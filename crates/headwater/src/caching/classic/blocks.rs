@@ -66,6 +66,8 @@ pub(crate) struct Block {
     pub(crate) free_since: u64,
     /// How many requests had been served when it was given out; kept by the paged backing.
     pub(crate) born_at: u64,
+    /// What it was asked for after; kept by the paged backing.
+    pub(crate) habit: u64,
 }
 
 impl Block {
@@ -87,6 +89,7 @@ impl Block {
             given_back_at: 0,
             free_since: 0,
             born_at: 0,
+            habit: 0,
         }
     }
 

@@ -111,7 +111,7 @@ impl Core {
         if pool == PoolKind::SmallPool { &mut self.small } else { &mut self.large }
     }
 
-    fn pool_of(&self, id: BlockId) -> PoolKind {
+    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
         let segment = self.segments.get(self.blocks[id].segment);
         segment.map_or(PoolKind::LargePool, |segment| segment.pool)
     }

@@ -8,15 +8,18 @@
 use headwater_driver::{DeviceId, DevicePtr, Driver, DriverError, Handle};
 
 use super::commit::{Done, Fate};
-use super::plan::{Cut, Fill, Piece, Source, Taken};
+use super::plan::{Fill, Piece, Source, Taken};
 use super::release::{Offer, Released};
 
 /// Makes the calls of one plan.
+#[derive(Clone, Copy)]
 pub(crate) struct Pager<'a> {
     pub(crate) driver: &'a dyn Driver,
     pub(crate) device: DeviceId,
     /// Who gets access to what is mapped.
     pub(crate) access: &'a [DeviceId],
+    /// Whether new memory can be exported to other processes.
+    pub(crate) makes_exportable: bool,
 }
 
 /// A handle that could not be mapped, and whether half a mapping is left.
@@ -51,11 +54,6 @@ impl Pager<'_> {
         (done, error)
     }
 
-    /// Cuts a handle in two, where it is.
-    pub(crate) fn cut(&self, cut: &Cut) -> (Done, Option<DriverError>) {
-        self.remake(&cut.taken, cut.taken.range.start, cut.front_bytes)
-    }
-
     /// Returns memory to the driver.
     pub(crate) fn release(&self, offer: &Offer) -> (Released, Option<DriverError>) {
         let (handle, mut released) = match offer {
@@ -86,7 +84,11 @@ impl Pager<'_> {
                 }
             },
             Source::Take(taken) => self.take(piece, taken),
-            Source::Part(taken) => self.remake(taken, piece.address, piece.bytes),
+            // It is mapped there already.
+            Source::View(taken) => {
+                let fate = Fate { placed: Some(taken.handle), ..Fate::ABSENT };
+                (Done::Moved { fate, old_is_stuck: false }, None)
+            }
         }
     }
 
@@ -115,29 +117,14 @@ impl Pager<'_> {
         (done, Some(error))
     }
 
-    /// Releases a handle and makes it anew: `front_bytes` at `address`, the rest behind them where it was.
-    fn remake(&self, taken: &Taken, address: u64, front_bytes: u64) -> (Done, Option<DriverError>) {
-        let (handle, from, bytes) = (taken.handle, taken.range.start, taken.bytes());
-        if let Err(error) = self.unmap(from, bytes) {
-            return (Done::Untouched(Fate::ABSENT), Some(error));
-        }
-        if let Err(error) = self.driver.handle_release(handle) {
-            let done = match self.place(from, bytes, handle) {
-                Ok(()) => Done::Untouched(Fate::ABSENT),
-                Err(NotPlaced { is_stuck: old_is_stuck, .. }) => {
-                    Done::Moved { fate: Fate { loose: Some(handle), ..Fate::ABSENT }, old_is_stuck }
-                }
-            };
-            return (done, Some(error));
-        }
-        let (front, front_error) = self.create(address, front_bytes);
-        let (rest, rest_error) = self.create(from + front_bytes, bytes - front_bytes);
-        (Done::Remade(front, rest), front_error.or(rest_error))
-    }
-
     /// New memory at an address.
     pub(super) fn create(&self, address: u64, bytes: u64) -> (Fate, Option<DriverError>) {
-        let handle = match self.driver.handle_create(self.device, bytes) {
+        let created = if self.makes_exportable {
+            self.driver.handle_create_exportable(self.device, bytes)
+        } else {
+            self.driver.handle_create(self.device, bytes)
+        };
+        let handle = match created {
             Ok(handle) => handle,
             Err(error) => return (Fate::ABSENT, Some(error)),
         };

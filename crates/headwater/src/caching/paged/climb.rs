@@ -4,28 +4,30 @@
 //! |---|---|---|
 //! | 1 | blocks whose other uses have finished | hit |
 //! | 2 | finished memory of other streams (`cross_stream_reuse`) | hit |
-//! | 3 | a plan: handles taken from elsewhere, new handles up to the limit | miss |
-//! | 4 | memory that another stream gave back and may still use, with a wait on the device | hit or miss |
-//! | 5 | free memory of a region where the request does not belong | hit |
-//! | 6 | return what is free as a whole, then a plan with new handles | miss, retry |
-//! | 7 | the failure callback, then everything above once more | |
-//! | 8 | wait for pending blocks and for streams with free memory, the oldest first | hit or miss, sync |
-//! | 9 | an error with the full picture | out of memory |
+//! | 3 | a plan: views, handles taken from elsewhere, new handles up to the limit | hit or miss |
+//! | 4 | free memory among large blocks of the other kind | hit |
+//! | 5 | memory that another stream gave back and may still use, with a wait on the device | hit or miss |
+//! | 6 | free memory of any region | hit |
+//! | 7 | return what is free as a whole, then a plan with new handles | miss, retry |
+//! | 8 | the failure callback, then everything above once more | |
+//! | 9 | wait for pending blocks and for streams with free memory, the oldest first | hit or miss, sync |
+//! | 10 | an error with the full picture | out of memory |
 //!
-//! **Growing comes before ordering streams** (step 4): a wait on the device makes two streams run one after the other that the
+//! **Growing comes before ordering streams** (step 5): a wait on the device makes two streams run one after the other that the
 //! program wrote to run side by side. That price is paid only where the limit or the device leaves no other way, and
 //! never where `cross_stream_reuse` is off or one of the streams is being captured. It cannot make a cycle: the event waited
 //! for is recorded at the end of what the other stream has at this moment, so it waits for nothing that comes later.
 
-use headwater_driver::{DevicePtr, DriverError};
+use headwater_driver::DevicePtr;
 
+use super::Core;
 use super::carry_out::Pager;
-use super::plan::{Cut, Fill, Plan};
+use super::plan::{Fill, Plan};
 use super::policy::{ASK_FIRST_BYTES, STREAMS_ASKED};
 use crate::AllocError;
 use crate::caching::CachingAllocator;
 use crate::caching::chores::{Recorded, only_fatal};
-use crate::caching::classic::Tag;
+use crate::caching::classic::{Tag, Wanted};
 use crate::caching::growth::{Grown, Refusal};
 use crate::caching::history::Action;
 use crate::caching::ladder::Climb;
@@ -44,6 +46,10 @@ impl CachingAllocator {
             Ok(ptr) => return Ok(ptr),
             Err(refusal) => refusal,
         };
+        // Rather among blocks of the other kind than not at all.
+        if let Some(ptr) = self.take_where(climb, Core::take_crossing) {
+            return Ok(ptr);
+        }
         if refusal == Refusal::Limit && self.config.throw_on_cudamalloc_oom() {
             return Err(self.out_of_memory(climb, refusal, true));
         }
@@ -73,7 +79,7 @@ impl CachingAllocator {
             }
         }
         self.ask_marks()?;
-        self.remove_old_mappings();
+        self.remove_views(false);
         if self.config.cross_stream_reuse()
             && let Some(ptr) = self.search_other_streams_paged(climb)?
         {
@@ -97,7 +103,7 @@ impl CachingAllocator {
             self.mark_stream(*other)?;
         }
         self.ask_marks()?;
-        self.remove_old_mappings();
+        self.remove_views(false);
         let mut state = self.state.lock();
         let Some(core) = state.core.paged_mut() else { return Ok(None) };
         for other in core.others_with_free(tag) {
@@ -111,35 +117,20 @@ impl CachingAllocator {
 
     /// Step 3.
     fn plan_and_carry_out(&self, climb: &Climb) -> Result<Grown, AllocError> {
-        let (mut may_cut, mut asked) = (true, false);
         for _ in 0..PLANS_A_REQUEST {
             let (tag, plan) = {
                 let mut state = self.state.lock();
                 let tag = state.tag_of(climb.stream);
                 let Some(core) = state.core.paged_mut() else { return Ok(Err(Refusal::Device)) };
-                let plan = if may_cut || !core.has_fit(&climb.wanted, tag) {
-                    core.plan(&climb.wanted, tag)
-                } else {
-                    Plan::Serve
-                };
-                (tag, plan)
+                (tag, core.plan(&climb.wanted, tag))
             };
             match plan {
                 Plan::Serve => {
-                    if let Some(ptr) = self.serve_uncut(climb, tag) {
+                    if let Some(ptr) = self.search(climb) {
                         return Ok(Ok(ptr));
                     }
                 }
-                Plan::CutLater if asked => may_cut = false,
-                Plan::CutLater => {
-                    // Its own stream is what most likely uses it: ask, and cut if it has finished already.
-                    asked = true;
-                    self.mark_stream(tag)?;
-                    self.ask_marks()?;
-                    self.remove_old_mappings();
-                }
-                // What cannot be cut is taken as it is.
-                Plan::Cut(cut) => may_cut = self.carry_out_cut(cut, climb).is_ok(),
+                Plan::Clear(views) => self.unmap_views(views),
                 Plan::Fill(fill) => {
                     if let Some(grown) = self.carry_out_fill(fill, climb, tag)? {
                         return Ok(grown);
@@ -150,28 +141,6 @@ impl CachingAllocator {
             }
         }
         Ok(Err(Refusal::Device))
-    }
-
-    fn serve_uncut(&self, climb: &Climb, tag: Tag) -> Option<DevicePtr> {
-        let mut state = self.state.lock();
-        let ptr = state.core.paged_mut()?.take_uncut(&climb.wanted, tag)?;
-        state.note_hit(ptr, &climb.wanted, climb.stream);
-        Some(ptr)
-    }
-
-    fn carry_out_cut(&self, cut: Cut, climb: &Climb) -> Result<(), DriverError> {
-        let (done, error) = self.with_pager(|pager| pager.cut(&cut));
-        let mut state = self.state.lock();
-        state.history.note(
-            Action::SegmentMap,
-            DevicePtr::new(cut.taken.range.start),
-            cut.taken.bytes(),
-            climb.stream,
-        );
-        if let Some(core) = state.core.paged_mut() {
-            core.commit_cut(cut, done);
-        }
-        error.map_or(Ok(()), Err)
     }
 
     /// Nothing where another thread came in between.
@@ -187,13 +156,15 @@ impl CachingAllocator {
             return Ok(Some(Err(Refusal::Device)));
         }
         let (done, error) = self.with_pager(|pager| pager.fill(&fill));
-        let keeps_mappings = fill.keeps_mappings();
-        let pieces: Vec<_> = fill.pieces.iter().map(|piece| (piece.address, piece.bytes)).collect();
+        let pieces: Vec<_> = fill.mapped_pieces().map(|piece| (piece.address, piece.bytes)).collect();
+        let leaves_unfinished_views = fill.leaves_unfinished_views();
         let ptr = {
             let mut state = self.state.lock();
             let ptr = state.core.paged_mut().and_then(|core| core.commit_fill(fill, &done));
             if let Some(ptr) = ptr {
-                state.core.stats_mut().misses += 1;
+                let stats = state.core.stats_mut();
+                // What needed no call is a hit.
+                *(if pieces.is_empty() { &mut stats.hits } else { &mut stats.misses }) += 1;
                 if state.history.is_on() {
                     for (address, bytes) in pieces {
                         state.history.note(Action::SegmentMap, DevicePtr::new(address), bytes, climb.stream);
@@ -203,8 +174,8 @@ impl CachingAllocator {
             }
             ptr
         };
-        if keeps_mappings {
-            // Covers what the old mappings are still used for; they are removed on a later miss.
+        if leaves_unfinished_views {
+            // Their addresses can be had when the stream has passed this: a later miss asks.
             self.mark_stream(tag)?;
         }
         match (ptr, error) {
@@ -215,11 +186,13 @@ impl CachingAllocator {
         }
     }
 
-    /// Steps 4 to 6, one thread at a time: each would undo what the other just did.
+    /// Steps 5 to 7, one thread at a time: each would undo what the other just did.
     fn press(&self, climb: &Climb) -> Step {
+        // Other threads may have kept something since.
+        self.collect();
         let _turn = self.pressure.lock();
         // Whoever had it before may have made room enough.
-        if let Some(ptr) = self.search(climb) {
+        if let Some(ptr) = self.take_where(climb, Core::take_crossing).or_else(|| self.search(climb)) {
             return Ok(Some(ptr));
         }
         if self.config.cross_stream_reuse()
@@ -227,7 +200,7 @@ impl CachingAllocator {
         {
             return Ok(Some(ptr));
         }
-        if let Some(ptr) = self.take_anywhere(climb) {
+        if let Some(ptr) = self.take_where(climb, Core::take_anywhere) {
             return Ok(Some(ptr));
         }
         // First what may be enough, then everything.
@@ -243,15 +216,20 @@ impl CachingAllocator {
         Ok(None)
     }
 
-    fn take_anywhere(&self, climb: &Climb) -> Option<DevicePtr> {
+    /// Serves a request from free memory where it does not belong.
+    fn take_where(
+        &self,
+        climb: &Climb,
+        take: impl FnOnce(&mut Core, &Wanted, Tag) -> Option<DevicePtr>,
+    ) -> Option<DevicePtr> {
         let mut state = self.state.lock();
         let tag = state.tag_of(climb.stream);
-        let ptr = state.core.paged_mut()?.take_anywhere(&climb.wanted, tag)?;
+        let ptr = take(state.core.paged_mut()?, &climb.wanted, tag)?;
         state.note_hit(ptr, &climb.wanted, climb.stream);
         Some(ptr)
     }
 
-    /// Step 4: one other stream after another, the one with the largest free range first.
+    /// Step 5: one other stream after another, the one with the largest free range first.
     fn order_streams(&self, climb: &Climb) -> Step {
         let (tag, others) = {
             let mut state = self.state.lock();
@@ -306,7 +284,7 @@ impl CachingAllocator {
         Ok(true)
     }
 
-    /// Step 8.
+    /// Step 9.
     fn wait_and_plan(&self, climb: &Climb) -> Result<Grown, AllocError> {
         let mut refusal = Refusal::Device;
         let mut waited = false;
@@ -340,6 +318,7 @@ impl CachingAllocator {
     /// Runs driver calls that map memory.
     pub(super) fn with_pager<T>(&self, run: impl FnOnce(&Pager<'_>) -> T) -> T {
         let access = self.access.lock().clone();
-        run(&Pager { driver: &*self.driver, device: self.device, access: &access })
+        let makes_exportable = self.config.shareable();
+        run(&Pager { driver: &*self.driver, device: self.device, access: &access, makes_exportable })
     }
 }

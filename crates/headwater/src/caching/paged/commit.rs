@@ -7,8 +7,9 @@ use headwater_driver::{DevicePtr, Handle};
 use smallvec::SmallVec;
 
 use super::handles::Mapped;
-use super::plan::{Cut, Fill, Source, Taken};
-use super::{Core, Loose, Retiring};
+use super::plan::{Fill, Source, Taken};
+use super::views::View;
+use super::{Core, Loose};
 use crate::caching::classic::{BlockId, Tag, Wanted};
 use crate::stats::PoolKind;
 
@@ -42,8 +43,6 @@ pub(crate) enum Done {
         /// Whether a mapping is left at the old address that could not be removed.
         old_is_stuck: bool,
     },
-    /// A handle was released, and made anew in two parts: at the new address, and behind it at the old one.
-    Remade(Fate, Fate),
 }
 
 impl Core {
@@ -56,9 +55,21 @@ impl Core {
         let held = joined.len();
         for (piece, done) in pieces.into_iter().zip(done) {
             let (fate, tick) = match (piece.source, *done) {
-                (Source::Take(taken) | Source::Part(taken), Done::Untouched(fate)) => {
+                (Source::Take(taken), Done::Untouched(fate)) => {
                     self.untake(taken);
                     (fate, 0)
+                }
+                (Source::View(taken), Done::Moved { .. }) => {
+                    let (handle, tick) = (taken.handle, taken.tick.unwrap_or(0));
+                    self.views.remove(piece.address);
+                    self.depart(taken, tag, false);
+                    (Fate { placed: Some(handle), ..Fate::ABSENT }, tick)
+                }
+                (Source::View(taken), _) => {
+                    self.untake(taken);
+                    self.views.set_under_way(piece.address, false);
+                    complete = false;
+                    continue;
                 }
                 (Source::Loose(handle), Done::Untouched(fate)) => {
                     self.loose.push(Loose { handle, bytes: piece.bytes });
@@ -69,32 +80,20 @@ impl Core {
                     self.uncount(PoolKind::All, piece.bytes);
                     (fate, 0)
                 }
-                (Source::Take(taken) | Source::Part(taken), Done::Moved { fate, old_is_stuck }) => {
+                (Source::Take(taken), Done::Moved { fate, old_is_stuck }) => {
                     let (tick, bytes) = (taken.tick.unwrap_or(0), taken.bytes());
                     self.depart(taken, tag, old_is_stuck);
-                    // All of it is mapped nowhere, also where only a part was to be had.
                     if let Some(handle) = fate.loose {
                         self.loosen(handle, bytes);
                     }
                     (Fate { loose: None, ..fate }, tick)
-                }
-                (Source::Part(taken), Done::Remade(front, rest)) => {
-                    let (from, bytes) = (taken.range.start + piece.bytes, taken.bytes() - piece.bytes);
-                    let taken_from = taken.extent;
-                    self.depart(taken, tag, false);
-                    self.stats.num_device_free += 1;
-                    self.note_new(front);
-                    self.note_new(rest);
-                    self.extents[taken_from].take_gap_inside(&(from..from + bytes));
-                    self.arrive_free(taken_from, from, bytes, rest);
-                    (front, 0)
                 }
                 (_, Done::New(fate)) => {
                     self.note_new(fate);
                     (fate, 0)
                 }
                 // Sources and outcomes are of one kind: these do not come together.
-                (_, Done::Untouched(fate) | Done::Moved { fate, .. } | Done::Remade(fate, _)) => (fate, 0),
+                (_, Done::Untouched(fate) | Done::Moved { fate, .. }) => (fate, 0),
             };
             complete &= fate.placed.is_some();
             joined.extend(self.arrive(extent, piece.address, piece.bytes, fate, tag, tick));
@@ -127,32 +126,6 @@ impl Core {
         self.carve(first, wanted, tag, true)
     }
 
-    /// Enters what became of a cut.
-    pub(crate) fn commit_cut(&mut self, cut: Cut, done: Done) {
-        let Cut { taken, front_bytes } = cut;
-        let (extent, range) = (taken.extent, taken.range.clone());
-        match done {
-            Done::Remade(front, rest) => {
-                self.depart(taken, Tag::ANY, false);
-                self.stats.num_device_free += 1;
-                self.note_new(front);
-                self.note_new(rest);
-                self.extents[extent].take_gap_inside(&range);
-                let middle = range.start + front_bytes;
-                self.arrive_free(extent, range.start, front_bytes, front);
-                self.arrive_free(extent, middle, range.end - middle, rest);
-                self.note_peak();
-            }
-            Done::Moved { fate, old_is_stuck } => {
-                self.depart(taken, Tag::ANY, old_is_stuck);
-                if let Some(handle) = fate.loose {
-                    self.loosen(handle, range.end - range.start);
-                }
-            }
-            Done::Untouched(_) | Done::New(_) => self.untake(taken),
-        }
-    }
-
     /// A handle is mapped nowhere, and still ours.
     pub(super) fn loosen(&mut self, handle: Handle, bytes: u64) {
         self.count(PoolKind::All, bytes);
@@ -167,15 +140,18 @@ impl Core {
     /// A handle that was spoken for is no longer where it was.
     pub(super) fn depart(&mut self, taken: Taken, tag: Tag, old_is_stuck: bool) {
         let bytes = taken.bytes();
-        let Taken { handle, range, id, extent, blocks, tick } = taken;
+        let Taken { handle, range, id, extent, blocks, tick, keeps_view } = taken;
         self.change_use(extent, range.clone(), false);
         blocks.into_iter().for_each(|block| self.remove_block(block));
         self.handles.remove(id);
         self.set_pages(extent, &range, None);
         self.uncount(self.extents[extent].region.pool(), bytes);
-        if tick.is_some() || old_is_stuck {
+        if keeps_view || old_is_stuck {
             let (tag, tick) = if tick.is_some() { (tag, self.ticks) } else { (Tag::ANY, 0) };
-            self.retire(range.start, Retiring { bytes, extent, handle, tag, tick, under_way: false });
+            let (has_access, since) = (!old_is_stuck, self.ticks);
+            let (under_way, is_stuck) = (false, old_is_stuck);
+            let view = View { bytes, extent, handle, tag, tick, has_access, under_way, is_stuck, since };
+            self.views.insert(range.start, view);
         } else {
             self.extents[extent].add_gap(range);
         }
@@ -195,8 +171,10 @@ impl Core {
             self.loosen(handle, bytes);
         }
         if let Some(handle) = fate.stuck {
-            let retiring = Retiring { bytes, extent, handle, tag: Tag::ANY, tick: 0, under_way: false };
-            self.retire(address, retiring);
+            let (tag, since) = (Tag::ANY, self.ticks);
+            let (has_access, under_way, is_stuck) = (false, false, true);
+            let view = View { bytes, extent, handle, tag, tick: 0, has_access, under_way, is_stuck, since };
+            self.views.insert(address, view);
             self.stats.num_owed_give_backs += 1;
         } else if let Some(handle) = fate.placed {
             let range = address..address + bytes;
@@ -209,60 +187,6 @@ impl Core {
             self.extents[extent].add_gap(address..address + bytes);
         }
         None
-    }
-
-    /// The same, and what is there is free.
-    fn arrive_free(&mut self, extent: usize, address: u64, bytes: u64, fate: Fate) {
-        if let Some(id) = self.arrive(extent, address, bytes, fate, Tag::ANY, 0) {
-            self.settle(id);
-        }
-    }
-
-    fn retire(&mut self, address: u64, retiring: Retiring) {
-        *self.old_mappings.entry(retiring.handle).or_default() += 1;
-        self.retiring.insert(address, retiring);
-    }
-
-    /// Old mappings whose streams have finished with them, to be removed. They are spoken for until
-    /// [`retired`](Self::retired).
-    pub(crate) fn begin_retiring(&mut self) -> Vec<(DevicePtr, u64)> {
-        let tags = &self.tags;
-        let due =
-            self.retiring.iter_mut().filter(|(_, old)| !old.under_way && tags.is_finished(old.tag, old.tick));
-        due.map(|(address, old)| {
-            old.under_way = true;
-            (DevicePtr::new(*address), old.bytes)
-        })
-        .collect()
-    }
-
-    /// An old mapping is gone, or the driver would not remove it.
-    pub(crate) fn retired(&mut self, address: DevicePtr, is_gone: bool) {
-        if !is_gone {
-            if let Some(old) = self.retiring.get_mut(&address.raw()) {
-                old.under_way = false;
-            }
-            self.stats.num_owed_give_backs += 1;
-            return;
-        }
-        let Some(old) = self.retiring.remove(&address.raw()) else { return };
-        if let Some(count) = self.old_mappings.get_mut(&old.handle) {
-            *count -= 1;
-            if *count == 0 {
-                self.old_mappings.remove(&old.handle);
-            }
-        }
-        self.extents[old.extent].add_gap(address.raw()..address.raw() + old.bytes);
-    }
-
-    /// The streams that old mappings wait for.
-    pub(crate) fn retiring_tags(&self) -> Vec<(Tag, u64)> {
-        let mut tags = std::collections::BTreeMap::new();
-        for old in self.retiring.values().filter(|old| !self.tags.is_finished(old.tag, old.tick)) {
-            let tick: &mut u64 = tags.entry(old.tag).or_default();
-            *tick = old.tick.max(*tick);
-        }
-        tags.into_iter().collect()
     }
 
     pub(super) fn set_pages(

@@ -78,6 +78,11 @@ impl Extent {
         self.gaps.iter().map(|(start, end)| *start..*end)
     }
 
+    /// The size of the gap that begins at an address.
+    pub(crate) fn gap_bytes(&self, start: u64) -> Option<u64> {
+        self.gaps.get(&start).map(|end| end - start)
+    }
+
     /// Takes the first part of a gap, which begins at `range.start`.
     pub(crate) fn take_gap(&mut self, range: &Range<u64>) {
         if let Some(end) = self.gaps.remove(&range.start)
@@ -85,15 +90,6 @@ impl Extent {
         {
             self.gaps.insert(range.end, end);
         }
-    }
-
-    /// Takes a part of a gap.
-    pub(crate) fn take_gap_inside(&mut self, range: &Range<u64>) {
-        let around = self.gaps.range(..=range.start).next_back().map(|(start, end)| *start..*end);
-        let Some(around) = around.filter(|gap| range.end <= gap.end) else { return };
-        self.gaps.remove(&around.start);
-        self.add_gap(around.start..range.start);
-        self.add_gap(range.end..around.end);
     }
 
     /// Nothing is mapped in `range` any more.

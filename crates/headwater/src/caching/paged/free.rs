@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::Core;
 use super::extents::Region;
+use super::policy::SMALL_MAX_BYTES;
 use crate::AllocError;
 use crate::caching::classic::blocks::{Block, State};
 use crate::caching::classic::segments::SegmentId;
@@ -52,6 +53,18 @@ impl Core {
         block.given_back_at = self.tags.tick_in(block.tag, self.ticks);
     }
 
+    /// So many requests were served in front of the core: the clock of lifetimes goes on.
+    pub(crate) fn count_hits(&mut self, hits: u64) {
+        self.allocations += hits;
+    }
+
+    /// The live block at `ptr` was last held for so many requests: what its size's next blocks are expected to do.
+    pub(crate) fn set_life(&mut self, ptr: DevicePtr, requests: u64) {
+        if let Ok(id) = self.find_live(ptr) {
+            self.blocks[id].born_at = self.allocations.saturating_sub(requests);
+        }
+    }
+
     /// Makes a pending block free: it merges with its free neighbours and can be taken.
     pub(crate) fn free(&mut self, id: BlockId) {
         let allocations = self.allocations;
@@ -63,7 +76,9 @@ impl Core {
             block.tag = Tag::ANY;
         }
         let (bytes, start, extent) = (block.bytes, block.ptr, block.segment.0 as usize);
-        self.lifetimes.note(bytes, allocations - block.born_at);
+        if bytes > SMALL_MAX_BYTES {
+            self.lifetimes.note(block.habit, allocations - block.born_at);
+        }
         let pool = self.extents[extent].region.pool();
         self.stats.active.decrease(pool, 1);
         self.stats.active_bytes.decrease(pool, bytes);

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use headwater_driver::{DriverError, ErrorClass, Event};
 
-use super::policy::{INTEREST_GIVE_BACKS, MARK_BYTES, MARK_GIVE_BACKS, MARKS_MAX, SMALL_MAX_BYTES};
+use super::policy::{
+    INTEREST_GIVE_BACKS, MARK_BYTES, MARK_GIVE_BACKS, MARKS_MAX, PATIENCE_CALLS_MAX, SMALL_MAX_BYTES,
+};
 use crate::AllocError;
 use crate::caching::CachingAllocator;
 use crate::caching::chores::{Asking, Recorded, only_fatal};
@@ -42,12 +44,37 @@ struct Interest {
 pub(crate) struct Marks {
     pending: VecDeque<Mark>,
     watched: BTreeMap<Tag, Interest>,
+    patience: Patience,
+}
+
+/// How long ordinary calls leave blocks that wait for other streams alone, after having asked in vain: twice as long each
+/// time, up to a bound. A stream that is busy for long would otherwise be asked by every call, 1.2 us each with the change of
+/// the capture mode around it; and what is missing is asked for anyway before anything is mapped.
+#[derive(Clone, Copy, Debug, Default)]
+struct Patience {
+    /// Calls that pass before the next question.
+    left: u32,
+    /// How many passed before the last one.
+    last: u32,
 }
 
 impl Marks {
     /// Whether anything still refers to the stream.
     pub(crate) fn refers_to(&self, tag: Tag) -> bool {
         self.watched.contains_key(&tag) || self.pending.iter().any(|mark| mark.tag == tag)
+    }
+
+    /// Whether an ordinary call asks nothing this time.
+    pub(crate) fn is_patient(&mut self) -> bool {
+        let is_patient = self.patience.left > 0;
+        self.patience.left = self.patience.left.saturating_sub(1);
+        is_patient
+    }
+
+    /// Blocks that wait were asked about. `any`: a wait has ended.
+    pub(crate) fn answered(&mut self, any: bool) {
+        let last = if any { 0 } else { (2 * self.patience.last + 1).min(PATIENCE_CALLS_MAX) };
+        self.patience = Patience { left: last, last };
     }
 
     /// Another stream wanted the memory of this one.

@@ -26,6 +26,7 @@
 //! | `place.rs`, `plan.rs`, `commit.rs` | a miss: where, from what, and afterwards |
 //! | `release.rs` | which handles to return, and returning them |
 //! | `sleep.rs`, `nap.rs` | memory behind live blocks, put away and brought back: the books, the calls |
+//! | `share.rs` | blocks for other processes |
 //! | `view.rs`, `verify.rs` | looking; every page in exactly one place |
 //! | `carry_out.rs` | plans turned into driver calls, with undo |
 //! | `marks.rs` | learning what streams have finished |
@@ -45,11 +46,14 @@ mod place;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod release;
+mod share;
 mod sleep;
+mod sources;
 mod take;
 mod upkeep;
 mod verify;
 mod view;
+mod views;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +63,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::classic::blocks::BlockTable;
 use super::classic::pool::FreeIndex;
-use super::classic::{BlockId, Tag, Tags};
+use super::classic::{BlockId, Tags};
 use crate::config::Config;
 use crate::stats::DeviceStats;
 use extents::{Extent, Region};
@@ -68,19 +72,7 @@ use lifetimes::Lifetimes;
 pub(in crate::caching) use nap::Nap;
 pub use nap::{Contents, SleepId};
 pub(in crate::caching) use upkeep::open;
-
-/// An old mapping of memory that was taken elsewhere, or one that the driver would not remove.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Retiring {
-    pub(crate) bytes: u64,
-    pub(crate) extent: usize,
-    pub(crate) handle: Handle,
-    /// It can be removed when this stream has finished what it had at this tick.
-    pub(crate) tag: Tag,
-    pub(crate) tick: u64,
-    /// Whether the driver is being asked.
-    pub(crate) under_way: bool,
-}
+use views::Views;
 
 /// A handle that is mapped nowhere: a call failed and could not be undone. The next miss uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +96,10 @@ pub(crate) struct Core {
     live: FxHashMap<DevicePtr, BlockId>,
     handles: Handles,
     lifetimes: Lifetimes,
-    /// By address.
-    retiring: BTreeMap<u64, Retiring>,
-    /// How many old mappings a handle still has.
-    old_mappings: BTreeMap<Handle, u32>,
+    views: Views,
     loose: Vec<Loose>,
+    /// Handles that were made for export, where the others are private (`share.rs`).
+    exportable: FxHashSet<Handle>,
     /// Live blocks whose memory is put away.
     asleep: FxHashSet<BlockId>,
     /// Bytes of handles that the driver is about to be asked for.
@@ -136,9 +127,9 @@ impl Core {
             live: FxHashMap::default(),
             handles: Handles::default(),
             lifetimes: Lifetimes::default(),
-            retiring: BTreeMap::new(),
-            old_mappings: BTreeMap::new(),
+            views: Views::default(),
             loose: Vec::new(),
+            exportable: FxHashSet::default(),
             asleep: FxHashSet::default(),
             promised_bytes: 0,
             ticks: 0,
@@ -196,6 +187,11 @@ impl Core {
 
     fn region_of(&self, id: BlockId) -> Region {
         self.extents[self.blocks[id].segment.0 as usize].region
+    }
+
+    /// The pool that a block is counted in.
+    pub(crate) fn pool_of(&self, id: BlockId) -> crate::stats::PoolKind {
+        self.region_of(id).pool()
     }
 
     fn extent_of(&self, address: u64) -> Option<usize> {

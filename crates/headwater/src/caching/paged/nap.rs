@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use headwater_driver::{DevicePtr, DriverError, ErrorClass, Stream};
 
+use super::carry_out::Pager;
 use super::commit::Fate;
 use super::sleep::{Bed, Group};
 use crate::AllocError;
@@ -67,9 +68,14 @@ impl CachingAllocator {
         if self.is_captured(stream)? {
             return Err(AllocError::StreamCapturing { stream });
         }
+        // What threads keep beside these blocks would hold their memory back.
+        self.collect();
+        self.remove_all_views()?;
         let mut group = {
             let mut state = self.state.lock();
+            state.keep_out_of_caches(ptrs)?;
             let Some(core) = state.core.paged_mut() else { return Err(not_paged()) };
+            self.pins.check_none(ptrs)?;
             core.lay_down(ptrs)?
         };
         let saved = match self.put_away(&group, contents, stream) {
@@ -196,7 +202,8 @@ impl CachingAllocator {
                 if bed.is_back {
                     (Fate::ABSENT, pager.give_access(start, bed.bytes()).err())
                 } else {
-                    pager.create(start, bed.bytes())
+                    let makes_exportable = pager.makes_exportable || bed.is_exportable;
+                    Pager { makes_exportable, ..*pager }.create(start, bed.bytes())
                 }
             });
             fates.push(fate);

@@ -1,6 +1,6 @@
 //! Where a miss goes: the place with the fewest bytes missing.
 //!
-//! Candidates are the gaps of the request's region. A free range in front of a gap is part of the place, and the one behind it
+//! Candidates are the gaps of the request's region, and views that nobody needs count as gaps. A free range in front of a gap is part of the place, and the one behind it
 //! too where the whole gap is filled. The tail is a gap like the others and preferred among equals: what is mapped there splits
 //! nothing. The scan is linear in the gaps, of which a program has some hundreds; a miss costs the driver 60 us and more.
 
@@ -38,7 +38,7 @@ impl Core {
         let mut best: Option<((u64, bool, u64), Place)> = None;
         for (number, extent) in self.extents.iter().enumerate().filter(|(_, extent)| extent.region == region)
         {
-            for gap in extent.gaps() {
+            for gap in self.gaps_and_views(number) {
                 let Some(place) = self.place_at(number, gap, bytes, tag) else { continue };
                 let is_inner = place.gap.end != extent.end();
                 let order = (place.missing_bytes, is_inner, place.gap.start);
@@ -48,6 +48,22 @@ impl Core {
             }
         }
         best.map(|(_, place)| place)
+    }
+
+    /// The gaps of an extent, with the views beside them that can be removed: what may come to be mapped anew.
+    fn gaps_and_views(&self, extent: usize) -> Vec<Range<u64>> {
+        let gaps = self.extents[extent].gaps();
+        let removable =
+            self.views.iter().filter(|(_, view)| view.extent == extent && self.is_removable(view));
+        let mut all: Vec<Range<u64>> =
+            gaps.chain(removable.map(|(address, view)| address..address + view.bytes)).collect();
+        all.sort_unstable_by_key(|range| range.start);
+        all.dedup_by(|next, range| {
+            let joins = range.end == next.start;
+            range.end = if joins { next.end } else { range.end };
+            joins
+        });
+        all
     }
 
     fn place_at(&self, extent: usize, gap: Range<u64>, bytes: u64, tag: Tag) -> Option<Place> {

@@ -3,7 +3,7 @@
 //! Only whole handles can go, and only those that nothing uses any more: removing a mapping does not wait for the device. The
 //! addresses stay reserved, and are filled again when they are needed.
 
-use headwater_driver::DevicePtr;
+use headwater_driver::{DevicePtr, Handle};
 
 use super::plan::Taken;
 use super::{Core, Loose};
@@ -28,6 +28,13 @@ impl Offer {
         }
     }
 
+    fn handle(&self) -> Handle {
+        match self {
+            Self::Mapped(taken) => taken.handle,
+            Self::Loose(loose) => loose.handle,
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Mapped(taken) => taken.bytes(),
@@ -41,9 +48,8 @@ impl Core {
     /// for a large one.
     pub(crate) fn offer(&mut self, bytes: u64) -> Vec<Offer> {
         let (mut offers, mut offered_bytes) = (Vec::new(), 0);
-        let (stuck, loose) = std::mem::take(&mut self.loose)
-            .into_iter()
-            .partition(|loose| self.old_mappings.contains_key(&loose.handle));
+        let (stuck, loose) =
+            std::mem::take(&mut self.loose).into_iter().partition(|loose| self.views.has(loose.handle));
         self.loose = stuck;
         let loose: Vec<Loose> = loose;
         for loose in loose {
@@ -59,7 +65,7 @@ impl Core {
             if offered_bytes >= bytes {
                 break;
             }
-            if self.can_be_remade(id)
+            if self.can_be_released(id)
                 && let Some(taken) = self.speak_for(id, Tag::ANY)
             {
                 offered_bytes += taken.bytes();
@@ -71,6 +77,9 @@ impl Core {
 
     /// Enters what became of an offer.
     pub(crate) fn settle_offer(&mut self, offer: Offer, done: Released) {
+        if done == Released::Gone {
+            self.exportable.remove(&offer.handle());
+        }
         match (offer, done) {
             (Offer::Mapped(taken), Released::Gone) => {
                 self.depart(taken, Tag::ANY, false);
@@ -98,7 +107,7 @@ impl Core {
 
     /// What could be returned to the driver now.
     pub(crate) fn releasable_bytes(&self) -> u64 {
-        let whole = self.handles.whole_free().filter(|id| self.can_be_remade(*id));
+        let whole = self.handles.whole_free().filter(|id| self.can_be_released(*id));
         let mapped_bytes: u64 = whole.filter_map(|id| self.handles.get(id)).map(|mapped| mapped.bytes).sum();
         mapped_bytes + self.loose.iter().map(|loose| loose.bytes).sum::<u64>()
     }

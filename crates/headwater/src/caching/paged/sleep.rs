@@ -20,6 +20,8 @@ pub(crate) struct Bed {
     pub(super) id: HandleId,
     pub(crate) range: Range<u64>,
     pub(crate) handle: Handle,
+    /// Whether the memory can be exported: what comes back must be as good.
+    pub(crate) is_exportable: bool,
     /// What of it belongs to sleeping blocks, and has contents.
     pub(crate) contents: Vec<Range<u64>>,
     /// Where the contents are saved, counted from the beginning of what the group saved.
@@ -83,7 +85,7 @@ impl Core {
     /// A handle that can go, with the free ranges on it held back.
     fn make_bed(&mut self, id: HandleId, group: &mut Group) -> Option<Bed> {
         let mapped = *self.handles.get(id)?;
-        let handle = mapped.handle.filter(|handle| !self.old_mappings.contains_key(handle))?;
+        let handle = mapped.handle.filter(|handle| !self.views.has(*handle))?;
         let on_it = self.blocks_on(id);
         let may_go = |id: &BlockId| {
             let block = &self.blocks[*id];
@@ -115,7 +117,8 @@ impl Core {
             self.change_use(mapped.extent, start..end, true);
             group.held.push(id);
         }
-        Some(Bed { id, range: mapped.range(), handle, contents, saved_at: 0, is_back: false })
+        let is_exportable = self.exportable.contains(&handle);
+        Some(Bed { id, range: mapped.range(), handle, is_exportable, contents, saved_at: 0, is_back: false })
     }
 
     /// A bed's memory went to the driver, or came back as `handle`.
@@ -127,11 +130,15 @@ impl Core {
         let pool: PoolKind = self.extents[extent].region.pool();
         match handle {
             None => {
+                self.exportable.remove(&bed.handle);
                 self.uncount(pool, bytes);
                 self.stats.num_device_free += 1;
             }
             Some(handle) => {
                 bed.handle = handle;
+                if bed.is_exportable {
+                    self.exportable.insert(handle);
+                }
                 self.count(pool, bytes);
                 self.stats.num_device_alloc += 1;
             }

@@ -4,65 +4,67 @@ use headwater_driver::DevicePtr;
 
 use super::Core;
 use super::extents::Region;
-use super::handles::HandleId;
-use super::policy::{CUT_MIN_BYTES, NEAR_PEAK_PERCENT, SMALL_MAX_BYTES};
+use super::lifetimes::Habit;
+use super::policy::{CROSS_HANDLES, NEAR_PEAK_PERCENT, SMALL_MAX_BYTES, handle_cap_bytes};
 use crate::caching::classic::blocks::State;
 use crate::caching::classic::{BlockId, Tag, Wanted};
 use crate::config::MIN_BLOCK_BYTES;
 
-/// A handle that a hit would strand the end of, and where to cut it instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CutPoint {
-    pub(crate) handle: HandleId,
-    /// The size of the front part, in whole pages.
-    pub(crate) front_bytes: u64,
-}
-
 impl Core {
-    /// Serves a request from free memory that its stream may use. Nothing where there is none, or where a handle should be
-    /// cut first.
+    /// Serves a request from free memory that its stream may use, where blocks like it lie.
     pub(crate) fn take(&mut self, wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
-        let (id, region) = self.fitting(wanted, tag)?;
-        if region == self.region_for(wanted) && self.cut_point(id, wanted).is_some() {
-            return None;
-        }
+        let id = self.fitting(wanted, tag)?;
         self.unlist(id);
         Some(self.carve(id, wanted, tag, false))
     }
 
-    /// The same, and no handle is cut.
-    pub(crate) fn take_uncut(&mut self, wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
-        let (id, _) = self.fitting(wanted, tag)?;
-        self.unlist(id);
-        Some(self.carve(id, wanted, tag, false))
+    /// The same from among all large blocks, for a large request that can have no memory moved to where it belongs.
+    pub(crate) fn take_crossing(&mut self, wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
+        if wanted.padded_bytes <= SMALL_MAX_BYTES {
+            return None;
+        }
+        self.take_from(&[Region::Long, Region::Short], wanted, tag)
     }
 
     /// The same from any region, for when nothing else is left.
     pub(crate) fn take_anywhere(&mut self, wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
-        let fits =
-            Region::ALL.into_iter().filter_map(|region| self.best_fit(region, wanted.padded_bytes, tag));
+        self.take_from(&Region::ALL, wanted, tag)
+    }
+
+    fn take_from(&mut self, regions: &[Region], wanted: &Wanted, tag: Tag) -> Option<DevicePtr> {
+        let fits = regions.iter().filter_map(|region| self.best_fit(*region, wanted.padded_bytes, tag));
         let id = fits.min_by_key(|id| self.order(*id))?;
         self.unlist(id);
         Some(self.carve(id, wanted, tag, false))
     }
 
-    /// The free range that a request is served from: in its own region, or else in that of the other large blocks.
-    pub(super) fn fitting(&self, wanted: &Wanted, tag: Tag) -> Option<(BlockId, Region)> {
-        let own = self.region_for(wanted);
+    /// The free range that a request is served from: in its own region, or else in that of the other large blocks where it may
+    /// cross over.
+    pub(super) fn fitting(&self, wanted: &Wanted, tag: Tag) -> Option<BlockId> {
+        let own = self.region_for(wanted, tag);
         let other = match own {
             Region::Small => None,
             Region::Long => Some(Region::Short),
             Region::Short => Some(Region::Long),
         };
-        let regions = std::iter::once(own).chain(other);
-        regions.filter_map(|region| Some((self.best_fit(region, wanted.padded_bytes, tag)?, region))).next()
+        let fit = |region: Region| self.best_fit(region, wanted.padded_bytes, tag);
+        fit(own).or_else(|| other.filter(|_| self.may_cross(wanted)).and_then(fit))
+    }
+
+    /// Whether a request may be served among blocks of the other kind. Away from the peak, always: it costs nothing. Near it a
+    /// block in the wrong place strands a handle when waste counts, and so a few handles are moved instead.
+    fn may_cross(&self, wanted: &Wanted) -> bool {
+        let live = u128::from(self.stats.requested_bytes.all.current + wanted.requested_bytes);
+        let is_near_peak = live * 100 > u128::from(self.peak_live_bytes) * u128::from(NEAR_PEAK_PERCENT);
+        let cap_bytes = handle_cap_bytes(self.peak_reserved_bytes, self.granularity_bytes);
+        !is_near_peak || wanted.padded_bytes > CROSS_HANDLES * cap_bytes
     }
 
     /// Where a request belongs.
-    pub(super) fn region_for(&self, wanted: &Wanted) -> Region {
+    pub(super) fn region_for(&self, wanted: &Wanted, tag: Tag) -> Region {
         if wanted.padded_bytes <= SMALL_MAX_BYTES {
             Region::Small
-        } else if self.lifetimes.is_short(wanted.padded_bytes) {
+        } else if self.lifetimes.is_short(self.lifetimes.habit(tag, wanted.padded_bytes)) {
             Region::Short
         } else {
             Region::Long
@@ -84,29 +86,6 @@ impl Core {
         (block.bytes, block.ptr)
     }
 
-    /// Whether the request would be served near the peak of live memory.
-    fn is_near_peak(&self, wanted: &Wanted) -> bool {
-        let live = u128::from(self.stats.requested_bytes.all.current + wanted.requested_bytes);
-        live * 100 > u128::from(self.peak_live_bytes) * u128::from(NEAR_PEAK_PERCENT)
-    }
-
-    /// Where the request, served at the beginning of `id`, would strand much of a handle that is free as a whole now.
-    pub(super) fn cut_point(&self, id: BlockId, wanted: &Wanted) -> Option<CutPoint> {
-        if wanted.padded_bytes <= SMALL_MAX_BYTES || !self.is_near_peak(wanted) {
-            return None;
-        }
-        let block = &self.blocks[id];
-        let end = block.ptr + wanted.padded_bytes;
-        let handle = self.handle_at(block.segment.0 as usize, end - 1)?;
-        let mapped = self.handles.get(handle)?;
-        let is_whole = mapped.address >= block.ptr && mapped.end() <= block.ptr + block.bytes;
-        if !is_whole || mapped.end() - end < CUT_MIN_BYTES {
-            return None;
-        }
-        let front_bytes = (end - mapped.address).next_multiple_of(self.granularity_bytes);
-        (front_bytes < mapped.bytes).then_some(CutPoint { handle, front_bytes })
-    }
-
     /// Makes a block that is out of the index live, and lists what is not needed of it. `is_new`: it was never in the index.
     pub(super) fn carve(&mut self, id: BlockId, wanted: &Wanted, tag: Tag, is_new: bool) -> DevicePtr {
         let block = &self.blocks[id];
@@ -125,12 +104,18 @@ impl Core {
         }
         self.allocations += 1;
         let born_at = self.allocations;
+        let habit = if wanted.padded_bytes > SMALL_MAX_BYTES {
+            self.lifetimes.served(tag, wanted.padded_bytes)
+        } else {
+            Habit::default()
+        };
         let block = &mut self.blocks[id];
         block.tag = tag;
         block.state = State::Live;
         block.requested_bytes = wanted.requested_bytes;
         block.inner_offset = inner_offset;
         block.born_at = born_at;
+        block.habit = habit;
         let (ptr, bytes, start, extent) =
             (block.outer_ptr(), block.bytes, block.ptr, block.segment.0 as usize);
         self.live.insert(ptr, id);

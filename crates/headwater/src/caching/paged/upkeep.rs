@@ -19,6 +19,9 @@ pub(in crate::caching) fn open(
     total_bytes: u64,
 ) -> Result<(Core, (DevicePtr, u64)), AllocError> {
     let granularity_bytes = driver.granularity(device)?;
+    if config.shareable() {
+        super::share::check(driver, device, granularity_bytes)?;
+    }
     let mut core = Core::new(config, total_bytes, granularity_bytes);
     let mut bytes = Core::arena_bytes(config, total_bytes, granularity_bytes);
     loop {
@@ -43,6 +46,7 @@ impl CachingAllocator {
     /// # Errors
     /// [`AllocError::Driver`] where the driver refused some of it; the rest is returned nevertheless.
     pub fn trim(&self, keep_bytes: u64) -> Result<u64, AllocError> {
+        self.collect();
         self.do_chores(usize::MAX, usize::MAX)?;
         let _turn = self.pressure.lock();
         let (released_bytes, refusal) = if self.is_paged() {
@@ -111,15 +115,34 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Removes old mappings whose streams have finished with them. What the driver refuses is tried again.
-    pub(super) fn remove_old_mappings(&self) {
-        let due = self.state.lock().core.paged_mut().map(|core| core.begin_retiring()).unwrap_or_default();
-        for (ptr, bytes) in due {
+    /// Removes views whose streams have finished with them: all, or the oldest where there are too many. What the driver refuses
+    /// is tried again.
+    pub(super) fn remove_views(&self, all: bool) {
+        let due = self.state.lock().core.paged_mut().map(|core| core.begin_removing_views(all));
+        self.unmap_views(due.unwrap_or_default());
+    }
+
+    pub(super) fn unmap_views(&self, views: Vec<(DevicePtr, u64)>) {
+        for (ptr, bytes) in views {
             let is_gone = self.driver.handle_unmap(self.device, ptr, bytes).is_ok();
             if let Some(core) = self.state.lock().core.paged_mut() {
-                core.retired(ptr, is_gone);
+                core.view_removed(ptr, is_gone);
             }
         }
+    }
+
+    /// Removes every view, after waiting for the streams that views wait for.
+    ///
+    /// # Errors
+    /// Where waiting failed.
+    pub(super) fn remove_all_views(&self) -> Result<(), AllocError> {
+        let waiting = self.state.lock().core.paged().map(Core::viewing_tags).unwrap_or_default();
+        for (tag, _) in &waiting {
+            self.mark_stream(*tag)?;
+        }
+        while !waiting.is_empty() && self.wait_for_mark()? {}
+        self.remove_views(true);
+        Ok(())
     }
 
     /// The streams that have free memory.
@@ -144,14 +167,13 @@ impl CachingAllocator {
             }
             self.learn_all()?;
         }
-        self.remove_old_mappings();
         let reserved_bytes = self.state.lock().core.stats().reserved_bytes.all.current;
         Ok(self.release_at_least(reserved_bytes.saturating_sub(keep_bytes)))
     }
 
-    /// Asks every stream that has free memory, or old mappings, what it has finished.
+    /// Asks every stream that has free memory, or views, what it has finished.
     fn learn_all(&self) -> Result<(), AllocError> {
-        let waiting = self.state.lock().core.paged().map(Core::retiring_tags).unwrap_or_default();
+        let waiting = self.state.lock().core.paged().map(Core::viewing_tags).unwrap_or_default();
         for tag in self.tags_with_free().into_iter().chain(waiting.into_iter().map(|(tag, _)| tag)) {
             self.mark_stream(tag)?;
         }
@@ -165,6 +187,11 @@ impl CachingAllocator {
 
     /// Returns at least `bytes` of what is free as a whole and finished, where there is so much.
     pub(super) fn release_at_least(&self, bytes: u64) -> (u64, Option<DriverError>) {
+        if bytes == 0 {
+            return (0, None);
+        }
+        // A handle with a second mapping would not go.
+        self.remove_views(true);
         let offers = self.state.lock().core.paged_mut().map(|core| core.offer(bytes)).unwrap_or_default();
         let (mut released_bytes, mut refusal) = (0, None);
         for offer in offers {

@@ -118,13 +118,13 @@ impl Core {
         ensure(named == pages, || format!("{named} pages are named, {pages} mapped"))
     }
 
-    /// Mapped, gap and retiring addresses do not overlap. What a driver call has is in none of them.
+    /// Mapped addresses, gaps and views do not overlap. What a driver call has is in none of them.
     fn verify_addresses(&self) -> Verdict {
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
         let mapped = self.handles.iter().map(|(_, mapped)| mapped.range());
         let gaps = self.extents.iter().flat_map(|extent| extent.gaps());
-        let retiring = self.retiring.iter().map(|(address, old)| *address..address + old.bytes);
-        for range in mapped.chain(gaps).chain(retiring) {
+        let views = self.views.iter().map(|(address, view)| address..address + view.bytes);
+        for range in mapped.chain(gaps).chain(views) {
             taken
                 .insert(range.start, range.end)
                 .map_or(Ok(()), |_| Err(format!("{:#x} is twice", range.start)))?;
@@ -134,10 +134,7 @@ impl Core {
             ensure(start >= end_of_last, || format!("{start:#x} is in two places"))?;
             end_of_last = end;
         }
-        let aliases: u32 = self.old_mappings.values().sum();
-        ensure(aliases as usize == self.retiring.len(), || {
-            format!("{aliases} old mappings, {} waiting", self.retiring.len())
-        })
+        ensure(self.views.add_up(), || format!("{} views, and handles count others", self.views.len()))
     }
 
     /// What is there, counted anew.

@@ -137,7 +137,10 @@ impl Core {
         let is_left = |tag: Tag| {
             let mut free = self.free.iter().flat_map(|index| index.of(tag));
             let free = free.any(|(_, id)| !self.tags.is_finished(tag, self.blocks[id].given_back_at));
-            free || self.retiring.values().any(|old| old.tag == tag && !self.tags.is_finished(tag, old.tick))
+            free || self
+                .views
+                .iter()
+                .any(|(_, view)| view.tag == tag && !self.tags.is_finished(tag, view.tick))
         };
         gone.map(|(tag, _)| tag).any(is_left)
     }
@@ -157,7 +160,7 @@ impl Core {
             used.insert(block.tag);
             used.extend(block.uses.iter().copied());
         }
-        used.extend(self.retiring.values().map(|old| old.tag));
+        used.extend(self.views.iter().map(|(_, view)| view.tag));
         self.tags.sweep(|tag| used.contains(&tag) || is_used(tag));
     }
 
@@ -166,7 +169,7 @@ impl Core {
         let present = self.handles.iter().filter(|(_, mapped)| mapped.handle.is_some());
         let mut mappings: Vec<_> =
             present.map(|(_, mapped)| (DevicePtr::new(mapped.address), mapped.bytes)).collect();
-        mappings.extend(self.retiring.iter().map(|(address, old)| (DevicePtr::new(*address), old.bytes)));
+        mappings.extend(self.views.iter().map(|(address, view)| (DevicePtr::new(address), view.bytes)));
         let mapped = self.handles.iter().filter_map(|(_, mapped)| mapped.handle);
         let handles = mapped.chain(self.loose.iter().map(|loose| loose.handle)).collect();
         (mappings, handles)

@@ -67,9 +67,11 @@ pub struct GraphAllocator {
 /// How a [`GraphAllocator`] is made.
 pub struct GraphAllocatorBuilder {
     default: Arc<dyn Allocator>,
+    caching: Option<Arc<CachingAllocator>>,
     limit_bytes: Option<u64>,
     follower: Option<Box<LimitFollower>>,
     plain_memory: bool,
+    record_stream_reuse: bool,
 }
 
 impl GraphAllocatorBuilder {
@@ -78,7 +80,7 @@ impl GraphAllocatorBuilder {
     #[must_use]
     pub fn limit_bytes(mut self, limit_bytes: u64, lower: impl Fn(u64) + Send + Sync + 'static) -> Self {
         self.limit_bytes = Some(limit_bytes);
-        self.follower = Some(Box::new(lower));
+        self.follower = Some(Box::new(move |left_bytes| lower(left_bytes.unwrap_or(u64::MAX))));
         self
     }
 
@@ -89,6 +91,16 @@ impl GraphAllocatorBuilder {
         self
     }
 
+    /// Reads the order of captured streams off the capture, so that blocks with recorded streams are used again inside of it
+    /// also where nobody called [`order_streams`](GraphAllocator::order_streams). Costs a driver call for each give-back of such
+    /// a block, and one for each that waits on a miss. Around a caching allocator, its setting
+    /// `graph_capture_record_stream_reuse` says whether.
+    #[must_use]
+    pub fn record_stream_reuse(mut self, reuse: bool) -> Self {
+        self.record_stream_reuse = reuse;
+        self
+    }
+
     /// Makes the allocator.
     ///
     /// # Errors
@@ -96,7 +108,14 @@ impl GraphAllocatorBuilder {
     pub fn build(self) -> Result<Arc<GraphAllocator>, GraphError> {
         let properties = self.default.driver().device_properties(self.default.device())?;
         let source = if self.plain_memory { Source::Plain } else { Source::best(properties.capabilities) };
-        let common = Common::new(self.default, properties.total_bytes, self.limit_bytes, self.follower);
+        let common = Common::new(
+            self.default,
+            self.caching,
+            properties.total_bytes,
+            self.record_stream_reuse,
+            self.limit_bytes,
+            self.follower,
+        );
         Ok(Arc::new(GraphAllocator { common: Arc::new(common), routes: Routes::default(), source }))
     }
 }
@@ -113,7 +132,14 @@ impl std::fmt::Debug for GraphAllocatorBuilder {
 impl GraphAllocator {
     /// An allocator around `default`, to be described further.
     pub fn builder(default: Arc<dyn Allocator>) -> GraphAllocatorBuilder {
-        GraphAllocatorBuilder { default, limit_bytes: None, follower: None, plain_memory: false }
+        GraphAllocatorBuilder {
+            default,
+            caching: None,
+            limit_bytes: None,
+            follower: None,
+            plain_memory: false,
+            record_stream_reuse: false,
+        }
     }
 
     /// An allocator around `default`, with no limit but the device's for private pools.
@@ -129,14 +155,29 @@ impl GraphAllocator {
     /// # Errors
     /// What the driver answered.
     pub fn over_caching(caching: &Arc<CachingAllocator>) -> Result<Arc<Self>, GraphError> {
-        let builder = Self::builder(Arc::clone(caching) as Arc<dyn Allocator>);
-        match caching.limit_bytes() {
-            None => builder.build(),
-            Some(limit_bytes) => {
-                let follower = Arc::clone(caching);
-                builder.limit_bytes(limit_bytes, move |left| follower.set_limit_bytes(Some(left))).build()
-            }
-        }
+        Self::builder_over_caching(caching).build()
+    }
+
+    /// The same, to be described further.
+    pub fn builder_over_caching(caching: &Arc<CachingAllocator>) -> GraphAllocatorBuilder {
+        let mut builder = Self::builder(Arc::clone(caching) as Arc<dyn Allocator>);
+        builder.caching = Some(Arc::clone(caching));
+        builder.record_stream_reuse = caching.config().graph_capture_record_stream_reuse();
+        builder.limit_bytes = caching.limit_bytes();
+        let follower = Arc::clone(caching);
+        builder.follower = Some(Box::new(move |left_bytes| follower.set_limit_bytes(left_bytes)));
+        builder
+    }
+
+    /// At most so much for private pools and everything else together from now on; `None` is no limit but the device's. What is
+    /// reserved beyond a smaller limit stays until it is released.
+    pub fn set_limit_bytes(&self, limit_bytes: Option<u64>) {
+        self.common.set_limit_bytes(limit_bytes);
+    }
+
+    /// The limit in force.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        self.common.limit_bytes()
     }
 
     /// The allocator inside: for everything that is not captured.
@@ -207,6 +248,29 @@ impl GraphAllocator {
         (released_bytes, refusal)
     }
 
+    /// Serves a request of the captured stream from what its pool has.
+    #[inline]
+    fn hit_in_capture(&self, request: &Request) -> Option<DevicePtr> {
+        if request.bytes == 0 || request.check(self.common.device).is_err() {
+            return None;
+        }
+        self.routes.if_newest_begun_on(request.stream, |route, lane| route.hold.pool.hit(request, lane))
+    }
+
+    /// Takes back a block of a private pool. `None` where the address is of none.
+    #[inline]
+    fn give_back_to_pool(&self, ptr: DevicePtr) -> Option<Result<(), AllocError>> {
+        let answer = self.common.with_owner(ptr, |pool| {
+            let given_back = pool.core.lock().give_back(ptr)?;
+            Ok(given_back.needs_care().then(|| (Arc::clone(pool), given_back)))
+        })?;
+        Some(answer.map(|left| {
+            if let Some((pool, given_back)) = left {
+                pool.after_give_back(ptr, given_back);
+            }
+        }))
+    }
+
     fn allocate_outside(&self, request: Request) -> Result<DevicePtr, AllocError> {
         match self.common.default.allocate(request) {
             // Memory of graphs that are gone is better used than kept.
@@ -234,6 +298,12 @@ impl Allocator for GraphAllocator {
 
     fn allocate(&self, request: Request) -> Result<DevicePtr, AllocError> {
         check_stream(request.stream, self.common.device)?;
+        if self.routes.is_empty() {
+            return self.allocate_outside(request);
+        }
+        if let Some(ptr) = self.hit_in_capture(&request) {
+            return Ok(ptr);
+        }
         let Some(found) = self.routes.find(&*self.common.driver, request.stream)? else {
             return self.allocate_outside(request);
         };
@@ -250,16 +320,16 @@ impl Allocator for GraphAllocator {
     }
 
     unsafe fn give_back(&self, ptr: DevicePtr) -> Result<(), AllocError> {
-        match self.common.owner(ptr) {
-            Some(pool) => pool.give_back(ptr),
+        match self.give_back_to_pool(ptr) {
+            Some(answer) => answer,
             // SAFETY: the caller's promise, passed on.
             None => unsafe { self.common.default.give_back(ptr) },
         }
     }
 
     unsafe fn give_back_or_owe(&self, ptr: DevicePtr) -> Result<(), AllocError> {
-        match self.common.owner(ptr) {
-            Some(pool) => pool.give_back(ptr),
+        match self.give_back_to_pool(ptr) {
+            Some(answer) => answer,
             // SAFETY: the caller's promise, passed on.
             None => unsafe { self.common.default.give_back_or_owe(ptr) },
         }

@@ -34,6 +34,9 @@ impl GraphAllocator {
             Some(handle) => self.own(handle)?.clone(),
             None => self.new_pool()?,
         };
+        if let Some(caching) = &self.common.caching {
+            caching.expect_capture(stream);
+        }
         let driver = &*self.common.driver;
         driver.capture_begin(stream, mode)?;
         let capture = match capture_of(driver, stream) {
@@ -154,6 +157,16 @@ impl GraphAllocator {
         let route = newest.ok_or(GraphError::NotRouted { pool: id })?;
         let removed = self.routes.remove(route.number).ok_or(GraphError::NotRouted { pool: id })?;
         removed.hold.pool.core.lock().close_route(removed.number);
+        Ok(())
+    }
+
+    /// Takes a pool into use without routing requests to it, until [`release_pool`](Self::release_pool): for callers who count
+    /// their users of a pool, as PyTorch does.
+    ///
+    /// # Errors
+    /// [`GraphError::ForeignPool`].
+    pub fn retain_pool(&self, pool: &PoolHandle) -> Result<(), GraphError> {
+        self.own(pool)?.pool.hold(|holders| holders.foreign += 1);
         Ok(())
     }
 

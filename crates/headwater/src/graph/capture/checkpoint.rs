@@ -11,8 +11,9 @@ use headwater_driver::DevicePtr;
 use super::PoolId;
 use super::allocator::GraphAllocator;
 use super::carver::Lane;
-use super::core::{Core, Half, Live};
+use super::core::{Core, Live};
 use super::handles::PoolHandle;
+use super::wanted::Half;
 use crate::graph::error::GraphError;
 
 /// The blocks that a pool had at one moment.
@@ -51,7 +52,7 @@ impl GraphAllocator {
     /// [`GraphError::ForeignPool`].
     pub fn checkpoint(&self, pool: &PoolHandle) -> Result<PoolCheckpoint, GraphError> {
         let pool = &self.own(pool)?.pool;
-        Ok(PoolCheckpoint { pool: pool.id(), live: pool.core.lock().live.clone() })
+        Ok(PoolCheckpoint { pool: pool.id(), live: pool.core.lock().live_blocks() })
     }
 
     /// Puts a pool back into the state that `checkpoint` was taken of. Waits for streams that still use blocks of the pool.
@@ -92,9 +93,10 @@ impl GraphAllocator {
             let changed = of.iter().filter(|(address, block)| differs(address, block, others));
             changed.map(|(address, _)| DevicePtr::new(*address)).collect()
         };
+        let present = core.live_blocks();
         let restored = Restored {
-            freed: blocks(&core.live, &checkpoint.live),
-            allocated: blocks(&checkpoint.live, &core.live),
+            freed: blocks(&present, &checkpoint.live),
+            allocated: blocks(&checkpoint.live, &present),
         };
         core.replace_live(&checkpoint.live).map_err(|place| refused(place, false))?;
         Ok(restored)
@@ -102,9 +104,14 @@ impl GraphAllocator {
 }
 
 impl Core {
+    fn live_blocks(&self) -> BTreeMap<u64, Live> {
+        self.live().map(|(address, block)| (address, block.clone())).collect()
+    }
+
     /// Puts another set of blocks in the place of the present one: `live` and nothing else. The pieces that others have free
     /// keep their lanes. Everything is checked first; the first block that has no place is the answer then.
     pub(super) fn replace_live(&mut self, live: &BTreeMap<u64, Live>) -> Result<(), (u64, u64)> {
+        self.settle();
         let [mut small, mut large] = Half::BOTH.map(|half| self.carver(half).all_free());
         for (address, block) in live {
             let carver = match block.half {
@@ -124,7 +131,7 @@ impl Core {
                 }
             }
         }
-        for (address, block) in std::mem::take(&mut self.live) {
+        for (address, block) in self.take_live() {
             self.count_given_back(&block);
             self.stats.active.decrease(block.half.kind(), 1);
             self.stats.active_bytes.decrease(block.half.kind(), block.bytes);
@@ -139,8 +146,7 @@ impl Core {
             self.carver_mut(half).move_range(address, bytes, lane, stamp);
         }
         for (address, block) in live {
-            self.count_in(block.half, block.bytes, block.requested_bytes);
-            self.live.insert(*address, block.clone());
+            self.put_live(*address, block.clone());
         }
         Ok(())
     }

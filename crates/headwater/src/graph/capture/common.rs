@@ -6,32 +6,43 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use headwater_driver::{DeviceId, DevicePtr, Driver};
 use parking_lot::{Mutex, RwLock};
 
 use super::PoolId;
 use super::private_pool::PrivatePool;
+use crate::CachingAllocator;
 use crate::allocator::Allocator;
 use crate::graph::device_fence::DeviceFence;
 use crate::stats::DeviceStats;
 
-/// Told how many bytes are left for memory outside of private pools.
-pub(super) type LimitFollower = dyn Fn(u64) + Send + Sync;
+/// Told how many bytes are left for memory outside of private pools; `None` where there is no limit (any more).
+pub(super) type LimitFollower = dyn Fn(Option<u64>) + Send + Sync;
+
+/// What may be had, and what private pools have of it.
+#[derive(Debug, Default)]
+struct Budget {
+    limit_bytes: Option<u64>,
+    private_bytes: u64,
+}
 
 pub(super) struct Common {
     pub(super) driver: Arc<dyn Driver>,
     pub(super) device: DeviceId,
     /// For everything that no pool serves.
     pub(super) default: Arc<dyn Allocator>,
+    /// The same, where it is a caching one.
+    pub(super) caching: Option<Arc<CachingAllocator>>,
     pub(super) total_bytes: u64,
+    /// Whether captures are asked in which order their streams are.
+    pub(super) reads_captured_order: bool,
     pub(super) fence: DeviceFence,
-    limit_bytes: Option<u64>,
     follower: Option<Box<LimitFollower>>,
-    /// What private pools have. Held across driver calls while a pool grows; no hit needs it.
-    private_bytes: Mutex<u64>,
+    /// Held across driver calls while a pool grows; no hit needs it.
+    budget: Mutex<Budget>,
     directory: RwLock<Directory>,
     /// How many ranges the directory has: where there are none, no address needs looking up.
     ranges: AtomicUsize,
@@ -40,17 +51,26 @@ pub(super) struct Common {
     pub(super) departed: Mutex<DeviceStats>,
 }
 
+/// Addresses of a pool, which is in the list for as long as it has any.
+struct Range {
+    base: u64,
+    end: u64,
+    owner: PoolId,
+}
+
 #[derive(Default)]
 struct Directory {
-    /// First address → end and owner.
-    ranges: BTreeMap<u64, (u64, Weak<PrivatePool>)>,
+    /// In the order of addresses. A range comes and goes with a driver call, and is looked up by every give-back: a vector.
+    ranges: Vec<Range>,
     pools: BTreeMap<PoolId, Arc<PrivatePool>>,
 }
 
 impl Common {
     pub(super) fn new(
         default: Arc<dyn Allocator>,
+        caching: Option<Arc<CachingAllocator>>,
         total_bytes: u64,
+        reads_captured_order: bool,
         limit_bytes: Option<u64>,
         follower: Option<Box<LimitFollower>>,
     ) -> Self {
@@ -59,10 +79,11 @@ impl Common {
             driver: Arc::clone(default.driver()),
             device: default.device(),
             default,
+            caching,
             total_bytes,
-            limit_bytes,
+            reads_captured_order,
             follower,
-            private_bytes: Mutex::new(0),
+            budget: Mutex::new(Budget { limit_bytes, private_bytes: 0 }),
             directory: RwLock::default(),
             ranges: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
@@ -76,44 +97,55 @@ impl Common {
     }
 
     pub(super) fn limit_bytes(&self) -> Option<u64> {
-        self.limit_bytes
+        self.budget.lock().limit_bytes
+    }
+
+    /// Another limit, or none. What is had beyond it stays until it is given back.
+    pub(super) fn set_limit_bytes(&self, limit_bytes: Option<u64>) {
+        let mut budget = self.budget.lock();
+        budget.limit_bytes = limit_bytes;
+        self.follow(limit_bytes.map(|limit_bytes| limit_bytes.saturating_sub(budget.private_bytes)));
     }
 
     pub(super) fn private_bytes(&self) -> u64 {
-        *self.private_bytes.lock()
+        self.budget.lock().private_bytes
     }
 
     /// Sets bytes aside for a pool, unless the limit forbids it. What the other allocator has cached makes way.
     pub(super) fn promise(&self, bytes: u64) -> bool {
-        let mut private_bytes = self.private_bytes.lock();
-        let wanted_bytes = private_bytes.saturating_add(bytes);
-        if let Some(limit_bytes) = self.limit_bytes {
+        let mut budget = self.budget.lock();
+        let wanted_bytes = budget.private_bytes.saturating_add(bytes);
+        if let Some(limit_bytes) = budget.limit_bytes {
             let Some(left_bytes) = limit_bytes.checked_sub(wanted_bytes) else { return false };
-            self.follow(left_bytes);
-            let others = || self.default.stats().reserved_bytes.all.current;
+            self.follow(Some(left_bytes));
+            let others = || match &self.caching {
+                // With what it is asking the driver for right now, under the limit that it had before.
+                Some(caching) => caching.held_bytes(),
+                None => self.default.stats().reserved_bytes.all.current,
+            };
             if others() > left_bytes {
                 // What the driver refuses stays, and is counted below.
                 let _ = self.default.empty_cache();
                 if others() > left_bytes {
-                    self.follow(limit_bytes - *private_bytes);
+                    self.follow(Some(limit_bytes - budget.private_bytes));
                     return false;
                 }
             }
         }
-        *private_bytes = wanted_bytes;
+        budget.private_bytes = wanted_bytes;
         true
     }
 
     /// A pool has less than was promised.
     pub(super) fn withdraw(&self, bytes: u64) {
-        let mut private_bytes = self.private_bytes.lock();
-        *private_bytes = private_bytes.saturating_sub(bytes);
-        if let Some(limit_bytes) = self.limit_bytes {
-            self.follow(limit_bytes.saturating_sub(*private_bytes));
+        let mut budget = self.budget.lock();
+        budget.private_bytes = budget.private_bytes.saturating_sub(bytes);
+        if let Some(limit_bytes) = budget.limit_bytes {
+            self.follow(Some(limit_bytes.saturating_sub(budget.private_bytes)));
         }
     }
 
-    fn follow(&self, left_bytes: u64) {
+    fn follow(&self, left_bytes: Option<u64>) {
         if let Some(follower) = &self.follower {
             follower(left_bytes);
         }
@@ -140,26 +172,45 @@ impl Common {
         std::mem::take(&mut self.directory.write().pools).into_values().collect()
     }
 
-    pub(super) fn add_range(&self, base: u64, bytes: u64, owner: Weak<PrivatePool>) {
-        self.directory.write().ranges.insert(base, (base + bytes, owner));
-        self.ranges.fetch_add(1, Ordering::Release);
+    pub(super) fn add_range(&self, base: u64, bytes: u64, owner: PoolId) {
+        let mut directory = self.directory.write();
+        let range = Range { base, end: base + bytes, owner };
+        match directory.ranges.binary_search_by_key(&base, |range| range.base) {
+            Ok(place) => directory.ranges[place] = range,
+            Err(place) => directory.ranges.insert(place, range),
+        }
+        self.ranges.store(directory.ranges.len(), Ordering::Release);
     }
 
     pub(super) fn remove_range(&self, base: u64) {
-        if self.directory.write().ranges.remove(&base).is_some() {
-            self.ranges.fetch_sub(1, Ordering::Release);
+        let mut directory = self.directory.write();
+        if let Ok(place) = directory.ranges.binary_search_by_key(&base, |range| range.base) {
+            directory.ranges.remove(place);
+            self.ranges.store(directory.ranges.len(), Ordering::Release);
         }
     }
 
     /// The pool that an address belongs to.
     pub(super) fn owner(&self, ptr: DevicePtr) -> Option<Arc<PrivatePool>> {
+        self.with_owner(ptr, Arc::clone)
+    }
+
+    /// Calls `visit` with the pool that an address belongs to, under the lock of the directory: a hit needs no reference of its
+    /// own. The state of a pool may be locked inside, nothing else.
+    #[inline]
+    pub(super) fn with_owner<T>(
+        &self,
+        ptr: DevicePtr,
+        visit: impl FnOnce(&Arc<PrivatePool>) -> T,
+    ) -> Option<T> {
         // Acquire: an address that was handed out was entered before.
         if self.ranges.load(Ordering::Acquire) == 0 {
             return None;
         }
         let directory = self.directory.read();
-        let (_, (end, owner)) = directory.ranges.range(..=ptr.raw()).next_back()?;
-        if ptr.raw() < *end { owner.upgrade() } else { None }
+        let place = directory.ranges.partition_point(|range| range.base <= ptr.raw()).checked_sub(1)?;
+        let range = directory.ranges.get(place).filter(|range| ptr.raw() < range.end)?;
+        directory.pools.get(&range.owner).map(visit)
     }
 }
 
@@ -168,7 +219,6 @@ impl fmt::Debug for Common {
         f.debug_struct("Common")
             .field("device", &self.device)
             .field("default", &self.default.name())
-            .field("limit_bytes", &self.limit_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -9,71 +9,27 @@
 //!
 //! A block that other streams use waits for them first: for those in the same capture until the order is known or the capture
 //! ends, for those outside until they have finished.
+//!
+//! What has just become free lies on a shelf (`shelf.rs`) until somebody needs the free pieces. [`Core::carver_mut`] settles it first,
+//! and there is no other way to change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use headwater_driver::DevicePtr;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::captured_order::End;
 use super::carver::{Carver, Lane};
 use super::lanes::{LaneKey, Lanes};
-use crate::allocator::Request;
+use super::shelf::{Shelf, Shelved};
+use super::wanted::{Half, Wanted};
 use crate::error::AllocError;
 use crate::graph::fixed_memory::Grown;
-use crate::stats::{DeviceStats, PoolKind};
+use crate::stats::DeviceStats;
 
-/// What sizes and addresses are multiples of, as in the caching allocator.
-pub(super) const GRAIN_BYTES: u64 = 512;
-/// Requests up to this size keep to themselves, so that they do not cut up the memory of large ones.
-const SMALL_BYTES: u64 = 1 << 20;
 /// Lanes are looked through for unused ones when there are this many.
 const SWEEP_LANES: usize = 64;
-
-/// Small or large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
-    Small,
-    Large,
-}
-
-impl Half {
-    pub(super) const BOTH: [Self; 2] = [Self::Small, Self::Large];
-
-    pub(super) fn kind(self) -> PoolKind {
-        match self {
-            Self::Small => PoolKind::SmallPool,
-            Self::Large => PoolKind::LargePool,
-        }
-    }
-}
-
-/// A request, rounded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub(super) requested_bytes: u64,
-    pub(super) bytes: u64,
-    pub(super) alignment_bytes: u64,
-    pub(super) half: Half,
-    pub(super) lane: LaneKey,
-}
-
-impl Wanted {
-    pub(super) fn new(request: &Request, lane: LaneKey) -> Self {
-        let bytes = request.bytes.max(1).next_multiple_of(GRAIN_BYTES);
-        Self {
-            requested_bytes: request.bytes,
-            bytes,
-            alignment_bytes: request.alignment_bytes.max(GRAIN_BYTES),
-            half: if bytes <= SMALL_BYTES { Half::Small } else { Half::Large },
-            lane,
-        }
-    }
-
-    /// What memory at any address needs to hold it.
-    pub(super) fn worst_bytes(&self) -> u64 {
-        self.bytes + (self.alignment_bytes - GRAIN_BYTES)
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct Live {
@@ -81,7 +37,8 @@ pub(super) struct Live {
     pub(super) requested_bytes: u64,
     pub(super) half: Half,
     pub(super) lane: LaneKey,
-    uses: SmallVec<[LaneKey; 2]>,
+    /// Rarely any: a vector keeps the table of blocks small, and an empty one costs nothing.
+    uses: Vec<LaneKey>,
 }
 
 /// A block that was given back and waits.
@@ -90,37 +47,97 @@ pub(super) struct Pending {
     pub(super) address: u64,
     pub(super) block: Live,
     /// Where it goes.
-    target: LaneKey,
-    waits: SmallVec<[LaneKey; 2]>,
-    given_back_at: u64,
+    pub(super) target: LaneKey,
+    pub(super) waits: SmallVec<[LaneKey; 2]>,
+    pub(super) given_back_at: u64,
+    /// Where captured streams that it waits for ended, where that is looked at.
+    pub(super) ends: Vec<End>,
+}
+
+/// The memory of one half: pieces, and the used ones among them that are free already.
+#[derive(Debug, Default)]
+struct Pieces {
+    carver: Carver,
+    shelf: Shelf,
+}
+
+impl Pieces {
+    /// What lies on the shelf becomes free pieces, as of when it was given back.
+    fn settle(&mut self, lanes: &mut Lanes) {
+        for Shelved { address, lane, stamp, .. } in self.shelf.clear() {
+            self.carver.release(address, lanes.number(lane), stamp);
+        }
+    }
+}
+
+/// What a give-back led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GivenBack {
+    /// The block waits for other streams.
+    pub(super) is_pending: bool,
+    /// It was the last block, and no capture is under way.
+    pub(super) was_last: bool,
+}
+
+impl GivenBack {
+    /// Whether there is more to do than to take the block back.
+    pub(super) fn needs_care(self) -> bool {
+        self.is_pending || self.was_last
+    }
 }
 
 /// The state of one pool.
 #[derive(Debug, Default)]
 pub(super) struct Core {
-    small: Carver,
-    large: Carver,
+    small: Pieces,
+    large: Pieces,
     pub(super) lanes: Lanes,
     open_routes: BTreeSet<u64>,
-    pub(super) live: BTreeMap<u64, Live>,
+    /// Blocks that callers hold, by address.
+    live: FxHashMap<u64, Live>,
     pub(super) pending: Vec<Pending>,
     clock: u64,
     pub(super) stats: DeviceStats,
 }
 
 impl Core {
-    pub(super) fn carver(&self, half: Half) -> &Carver {
+    fn half(&self, half: Half) -> &Pieces {
         match half {
             Half::Small => &self.small,
             Half::Large => &self.large,
         }
     }
 
-    pub(super) fn carver_mut(&mut self, half: Half) -> &mut Carver {
+    fn half_mut(&mut self, half: Half) -> (&mut Pieces, &mut Lanes) {
         match half {
-            Half::Small => &mut self.small,
-            Half::Large => &mut self.large,
+            Half::Small => (&mut self.small, &mut self.lanes),
+            Half::Large => (&mut self.large, &mut self.lanes),
         }
+    }
+
+    /// The pieces of a half as they lie. Those on the shelf are used ones: only for looking.
+    pub(super) fn carver(&self, half: Half) -> &Carver {
+        &self.half(half).carver
+    }
+
+    /// What lies on the shelf of a half.
+    pub(super) fn shelf(&self, half: Half) -> &Shelf {
+        &self.half(half).shelf
+    }
+
+    /// The pieces of a half, settled: everything that is free is a free piece.
+    pub(super) fn carver_mut(&mut self, half: Half) -> &mut Carver {
+        let (pieces, lanes) = self.half_mut(half);
+        if !pieces.shelf.is_empty() {
+            pieces.settle(lanes);
+        }
+        &mut pieces.carver
+    }
+
+    /// Settles both halves.
+    pub(super) fn settle(&mut self) {
+        self.small.settle(&mut self.lanes);
+        self.large.settle(&mut self.lanes);
     }
 
     /// Now; everything freed so far was freed at this time or before.
@@ -131,6 +148,22 @@ impl Core {
     pub(super) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    /// Blocks that callers hold, in the order of their half and address.
+    pub(super) fn live(&self) -> impl Iterator<Item = (u64, &Live)> + '_ {
+        let pieces = Half::BOTH.into_iter().flat_map(|half| self.carver(half).pieces());
+        pieces.filter_map(|piece| Some((piece.address, self.live.get(&piece.address)?)))
+    }
+
+    /// The block that a caller holds at exactly this address.
+    pub(super) fn live_at(&self, address: u64) -> Option<&Live> {
+        self.live.get(&address)
+    }
+
+    /// How many blocks callers hold.
+    pub(super) fn live_len(&self) -> usize {
+        self.live.len()
     }
 
     /// Blocks that callers hold or streams still use.
@@ -145,26 +178,27 @@ impl Core {
 
     /// Serves a request from free memory.
     pub(super) fn take(&mut self, wanted: &Wanted) -> Option<DevicePtr> {
+        let (pieces, _) = self.half_mut(wanted.half);
+        let address = match pieces.shelf.take(wanted) {
+            Some(address) => address,
+            None => self.carve(wanted)?,
+        };
+        let Wanted { bytes, requested_bytes, half, lane, .. } = *wanted;
+        self.put_live(address, Live { bytes, requested_bytes, half, lane, uses: Vec::new() });
+        Some(DevicePtr::new(address))
+    }
+
+    /// The best fit among the free pieces that the request's stream may use.
+    fn carve(&mut self, wanted: &Wanted) -> Option<u64> {
         if self.lanes.len() >= SWEEP_LANES {
             self.sweep_lanes();
         }
         let own = self.lanes.number(wanted.lane);
         let seen: SmallVec<[(Lane, u64); 4]> = self.lanes.seen_by(own).collect();
         let always = u64::MAX;
-        let sources = [(own, always)].into_iter().chain(seen).chain([(Lane::ANYONE, always)]);
+        let mut sources = [(own, always)].into_iter().chain(seen).chain([(Lane::ANYONE, always)]);
         let carver = self.carver_mut(wanted.half);
-        let mut found = None;
-        for (lane, until) in sources {
-            found = carver.take(lane, until, wanted.bytes, wanted.alignment_bytes);
-            if found.is_some() {
-                break;
-            }
-        }
-        let address = found?;
-        let Wanted { bytes, requested_bytes, half, lane, .. } = *wanted;
-        self.count_in(half, bytes, requested_bytes);
-        self.live.insert(address, Live { bytes, requested_bytes, half, lane, uses: SmallVec::new() });
-        Some(DevicePtr::new(address))
+        sources.find_map(|(lane, until)| carver.take(lane, until, wanted.bytes, wanted.alignment_bytes))
     }
 
     /// Lanes of streams that have nothing free would pile up in a program that makes streams all the time.
@@ -174,11 +208,12 @@ impl Core {
             .iter()
             .flat_map(|pending| pending.waits.iter().copied().chain([pending.target]))
             .collect();
-        let (small, large) = (&self.small, &self.large);
+        self.settle();
+        let (small, large) = (&self.small.carver, &self.large.carver);
         self.lanes.sweep(|key, lane| small.has_free(lane) || large.has_free(lane) || needed.contains(&key));
     }
 
-    pub(super) fn count_in(&mut self, half: Half, bytes: u64, requested_bytes: u64) {
+    fn count_in(&mut self, half: Half, bytes: u64, requested_bytes: u64) {
         let (stats, kind) = (&mut self.stats, half.kind());
         stats.allocation.increase(kind, 1);
         stats.active.increase(kind, 1);
@@ -197,7 +232,7 @@ impl Core {
     /// The free bytes before `end` that this request could use together with what comes there, and their lane.
     pub(super) fn usable_before(&mut self, end: u64, wanted: &Wanted) -> (Lane, u64) {
         let own = self.lanes.number(wanted.lane);
-        match self.carver(wanted.half).free_before(end) {
+        match self.carver_mut(wanted.half).free_before(end) {
             Some((lane, bytes)) if lane == own || lane == Lane::ANYONE => (lane, bytes),
             _ => (Lane::ANYONE, 0),
         }
@@ -233,16 +268,31 @@ impl Core {
     }
 
     /// Takes a block back.
-    pub(super) fn give_back(&mut self, ptr: DevicePtr) -> Result<(), AllocError> {
-        self.find_live(ptr)?;
+    pub(super) fn give_back(&mut self, ptr: DevicePtr) -> Result<GivenBack, AllocError> {
         let address = ptr.raw();
-        let Some(block) = self.live.remove(&address) else { return Ok(()) };
+        let Some(block) = self.live.remove(&address) else { return Err(self.no_block(ptr)) };
         self.count_given_back(&block);
         let given_back_at = self.tick();
         let target = if self.is_open(block.lane) { block.lane } else { block.lane.outside() };
+        let waits = if block.uses.is_empty() {
+            SmallVec::new()
+        } else {
+            self.waits(&block.uses, target, given_back_at)
+        };
+        let is_pending = !waits.is_empty();
+        if is_pending {
+            self.pending.push(Pending { address, block, target, waits, given_back_at, ends: Vec::new() });
+        } else {
+            self.shelve(address, &block, target);
+        }
+        Ok(GivenBack { is_pending, was_last: self.blocks() == 0 && self.open_routes.is_empty() })
+    }
+
+    /// Those of a block's users that a block given back to `target` now has to wait for.
+    fn waits(&mut self, uses: &[LaneKey], target: LaneKey, given_back_at: u64) -> SmallVec<[LaneKey; 2]> {
         let own = self.lanes.number(target);
         let mut waits = SmallVec::new();
-        for using in &block.uses {
+        for using in uses {
             // A capture that is over has its graph as the user, and that comes in turn with the others of the pool.
             let is_over = using.scope.is_some() && !self.is_open(*using);
             if *using == target || is_over {
@@ -253,34 +303,57 @@ impl Core {
                 waits.push(*using);
             }
         }
-        if waits.is_empty() {
-            self.free(address, &block, target);
-        } else {
-            self.pending.push(Pending { address, block, target, waits, given_back_at });
-        }
-        Ok(())
+        waits
     }
 
     fn is_open(&self, key: LaneKey) -> bool {
         key.scope.is_some_and(|scope| self.open_routes.contains(&scope.route))
     }
 
+    /// A block that waited is free.
     fn free(&mut self, address: u64, block: &Live, target: LaneKey) {
+        if target.scope.is_none() || self.is_open(target) {
+            self.shelve(address, block, target);
+        } else {
+            // A capture that ended while the block waited: its graph is the last user.
+            let stamp = self.count_free(block);
+            self.carver_mut(block.half).release(address, Lane::ANYONE, stamp);
+        }
+    }
+
+    /// A block is free in `target`, which is outside of captures or in one that is under way.
+    fn shelve(&mut self, address: u64, block: &Live, target: LaneKey) {
+        let stamp = self.count_free(block);
+        let (pieces, lanes) = self.half_mut(block.half);
+        if pieces.shelf.is_full() {
+            pieces.settle(lanes);
+        }
+        pieces.shelf.put(Shelved { address, bytes: block.bytes, lane: target, stamp });
+    }
+
+    /// Counts a block that nobody uses any more. Returns the time.
+    fn count_free(&mut self, block: &Live) -> u64 {
         let (stats, kind) = (&mut self.stats, block.half.kind());
         stats.active.decrease(kind, 1);
         stats.active_bytes.decrease(kind, block.bytes);
-        // A capture that ended while the block waited: its graph is the last user.
-        let lane = if target.scope.is_none() || self.is_open(target) {
-            self.lanes.number(target)
-        } else {
-            Lane::ANYONE
-        };
-        let stamp = self.tick();
-        self.carver_mut(block.half).release(address, lane, stamp);
+        self.tick()
+    }
+
+    /// Takes out all blocks that callers hold, in the order of [`live`](Self::live).
+    pub(super) fn take_live(&mut self) -> Vec<(u64, Live)> {
+        let all = self.live().map(|(address, block)| (address, block.clone())).collect();
+        self.live.clear();
+        all
+    }
+
+    /// A block that a caller holds from now on: its piece is used already.
+    pub(super) fn put_live(&mut self, address: u64, block: Live) {
+        self.count_in(block.half, block.bytes, block.requested_bytes);
+        self.live.insert(address, block);
     }
 
     /// Ends the waits that `has_ended` names, and frees the blocks that wait no more.
-    fn end_waits(&mut self, has_ended: impl Fn(&Lanes, &Pending, LaneKey) -> bool) {
+    pub(super) fn end_waits(&mut self, has_ended: impl Fn(&Lanes, &Pending, LaneKey) -> bool) {
         let mut still = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
             let mut waits = std::mem::take(&mut pending.waits);
@@ -296,11 +369,8 @@ impl Core {
 
     /// Another stream uses the block.
     pub(super) fn record_use(&mut self, ptr: DevicePtr, lane: LaneKey) -> Result<(), AllocError> {
-        self.find_live(ptr)?;
-        if let Some(block) = self.live.get_mut(&ptr.raw())
-            && block.lane != lane
-            && !block.uses.contains(&lane)
-        {
+        let Some(block) = self.live.get_mut(&ptr.raw()) else { return Err(self.no_block(ptr)) };
+        if block.lane != lane && !block.uses.contains(&lane) {
             block.uses.push(lane);
         }
         Ok(())
@@ -325,6 +395,8 @@ impl Core {
 
     /// The captures of this route have ended: what they freed is free for anyone.
     pub(super) fn close_route(&mut self, route: u64) {
+        // While its lanes still have numbers.
+        self.settle();
         self.open_routes.remove(&route);
         for lane in self.lanes.close(route) {
             for half in Half::BOTH {
@@ -335,11 +407,13 @@ impl Core {
     }
 
     /// Streams outside of captures whose work has to be finished before others can use what they freed.
-    pub(super) fn unfinished(&self) -> Vec<LaneKey> {
+    pub(super) fn unfinished(&mut self) -> Vec<LaneKey> {
+        self.settle();
+        let (small, large) = (&self.small.carver, &self.large.carver);
         let mut unfinished: BTreeSet<LaneKey> = self
             .lanes
             .outside()
-            .filter(|(_, lane)| Half::BOTH.iter().any(|half| self.carver(*half).has_free(*lane)))
+            .filter(|(_, lane)| small.has_free(*lane) || large.has_free(*lane))
             .map(|(key, _)| key)
             .collect();
         let waits = self.pending.iter().flat_map(|pending| &pending.waits);
@@ -364,15 +438,13 @@ impl Core {
         }
     }
 
-    /// The live block that starts at `ptr`, or what is wrong with the address.
-    pub(super) fn find_live(&self, ptr: DevicePtr) -> Result<&Live, AllocError> {
-        let address = ptr.raw();
-        match self.live.range(..=address).next_back() {
-            Some((at, block)) if *at == address => Ok(block),
-            Some((at, block)) if address - at < block.bytes => {
-                Err(AllocError::InsideBlock { ptr, block: DevicePtr::new(*at) })
-            }
-            _ => Err(AllocError::AlreadyGivenBack { ptr }),
+    /// What is wrong with an address at which no live block starts.
+    #[cold]
+    fn no_block(&self, ptr: DevicePtr) -> AllocError {
+        let piece = Half::BOTH.into_iter().find_map(|half| self.carver(half).piece_at(ptr.raw()));
+        match piece.filter(|piece| self.live.contains_key(&piece.address)) {
+            Some(piece) => AllocError::InsideBlock { ptr, block: DevicePtr::new(piece.address) },
+            None => AllocError::AlreadyGivenBack { ptr },
         }
     }
 

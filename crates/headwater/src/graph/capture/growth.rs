@@ -5,9 +5,9 @@ use std::sync::Arc;
 use headwater_driver::DevicePtr;
 
 use super::carver::Lane;
-use super::core::{Half, Wanted};
 use super::private_pool::PrivatePool;
 use super::retire::Patience;
+use super::wanted::{Half, Wanted};
 use crate::error::{AllocError, OutOfMemoryReport};
 
 /// What small requests grow by, and what large ones below half of it do: PyTorch's sizes.
@@ -21,11 +21,11 @@ enum Refusal {
 }
 
 impl PrivatePool {
-    /// What is tried before a request fails: streams that have finished, growth, growth after others made room, growth by just
+    /// What is tried before a request fails: captured streams whose order is known, streams that have finished, growth, growth after others made room, growth by just
     /// what is missing, waiting.
     #[cold]
     pub(super) fn climb(self: &Arc<Self>, wanted: &Wanted) -> Result<DevicePtr, AllocError> {
-        if self.ask_streams()
+        if (self.learn_order(wanted.lane) | self.ask_streams())
             && let Some(ptr) = self.search(wanted)
         {
             return Ok(ptr);
@@ -68,7 +68,7 @@ impl PrivatePool {
     /// Asks the streams outside of captures that freed memory here. Says whether one has finished.
     fn ask_streams(&self) -> bool {
         let (unfinished, until) = {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
             (core.unfinished(), core.now())
         };
         let mut any = false;
@@ -139,8 +139,8 @@ impl PrivatePool {
         }
     }
 
-    pub(super) fn register(self: &Arc<Self>, base: u64, bytes: u64) {
-        self.common.add_range(base, bytes, Arc::downgrade(self));
+    pub(super) fn register(&self, base: u64, bytes: u64) {
+        self.common.add_range(base, bytes, self.id());
     }
 
     fn out_of_memory(&self, wanted: &Wanted, refusal: &Refusal) -> AllocError {

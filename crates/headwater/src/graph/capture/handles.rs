@@ -48,6 +48,11 @@ impl PoolHandle {
         self.pool.holders.lock().graphs
     }
 
+    /// Uses by others: routes and retentions that were not released yet.
+    pub fn foreign_uses(&self) -> usize {
+        self.pool.holders.lock().foreign
+    }
+
     /// What the driver gave the pool.
     pub fn reserved_bytes(&self) -> u64 {
         self.pool.reserved_bytes()

@@ -2,8 +2,8 @@
 //!
 //! Work in one stream runs in order, so what a stream freed it can use again at once; that is a lane. A stream has one lane outside of
 //! captures and one in each capture: captured work does not run when it is given to the stream, so the two are not in one order.
-//! Between the streams of one capture nothing is ordered unless the caller says so ([`Lanes::order`]): the driver's contract does not
-//! tell which streams waited for which.
+//! Between the streams of one capture nothing is ordered unless the caller says so ([`Lanes::order`]), or the capture was asked
+//! (`captured_order.rs`).
 
 use std::collections::BTreeMap;
 
@@ -32,6 +32,11 @@ impl LaneKey {
     pub(super) fn new(stream: Stream, scope: Option<Scope>) -> Self {
         let thread = if stream.is_per_thread_default() { ThreadMark::current().number } else { 0 };
         Self { scope, stream, thread }
+    }
+
+    /// The same stream in a capture.
+    pub(super) fn inside(self, scope: Scope) -> Self {
+        Self { scope: Some(scope), ..self }
     }
 
     /// The same stream outside of captures.

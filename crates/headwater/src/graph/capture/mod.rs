@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `allocator.rs` | [`GraphAllocator`]: an [`Allocator`](crate::Allocator) around another, which routes requests and give-backs |
 //! | `captures.rs` | captures begun and ended, here and by somebody else |
+//! | `captured_order.rs` | the order of captured streams, read off the capture |
 //! | `routes.rs` | which request goes to which pool |
 //! | `handles.rs` | [`PoolHandle`], and the guards that keep a pool's memory |
 //! | `graphs.rs` | [`CapturedGraph`] and [`RunnableGraph`] |
 //! | `private_pool.rs`, `growth.rs`, `retire.rs` | one pool: what it is, how it gets memory, how it gives it back |
-//! | `core.rs`, `walk.rs`, `lanes.rs`, `carver.rs` | its state: blocks, who may reuse what, pieces; no lock and no driver |
+//! | `core.rs`, `walk.rs`, `wanted.rs`, `lanes.rs`, `shelf.rs`, `carver.rs` | its state: blocks, who may reuse what, pieces; no lock and no driver |
 //! | `checkpoint.rs` | a pool's state, taken and restored |
 //! | `common.rs` | what all pools have in common: limit, directory of addresses |
 //! | `snapshot.rs`, `figures.rs` | being seen |
@@ -18,6 +19,7 @@
 //! long as a graph of the pool lives.
 
 mod allocator;
+mod captured_order;
 mod captures;
 mod carver;
 mod checkpoint;
@@ -31,8 +33,10 @@ mod lanes;
 mod private_pool;
 mod retire;
 mod routes;
+mod shelf;
 mod snapshot;
 mod walk;
+mod wanted;
 
 pub use allocator::{GraphAllocator, GraphAllocatorBuilder};
 pub use checkpoint::{PoolCheckpoint, Restored};

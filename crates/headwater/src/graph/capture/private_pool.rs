@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 
 use super::PoolId;
 use super::common::Common;
-use super::core::{Core, Half, Wanted};
+use super::core::{Core, GivenBack};
 use super::lanes::LaneKey;
 use super::retire::Patience;
+use super::wanted::{Half, Wanted};
 use crate::allocator::Request;
 use crate::error::AllocError;
 use crate::graph::fixed_memory::{FixedMemory, Source};
@@ -100,29 +101,33 @@ impl PrivatePool {
         request: &Request,
         lane: LaneKey,
     ) -> Result<DevicePtr, AllocError> {
-        let wanted = Wanted::new(request, lane);
-        {
-            let mut core = self.core.lock();
-            if let Some(ptr) = core.take(&wanted) {
-                core.stats.hits += 1;
-                return Ok(ptr);
-            }
+        match self.hit(request, lane) {
+            Some(ptr) => Ok(ptr),
+            None => self.climb(&Wanted::new(request, lane)),
         }
-        self.climb(&wanted)
     }
 
-    /// Takes a block back. Where it was the last one that kept the memory of a pool without graphs, the memory goes back too.
-    pub(super) fn give_back(self: &Arc<Self>, ptr: DevicePtr) -> Result<(), AllocError> {
-        let blocks = {
-            let mut core = self.core.lock();
-            core.give_back(ptr)?;
-            core.blocks()
-        };
-        if blocks == 0 && !self.holders.lock().need_memory() {
+    /// The same from what the pool has: no driver call, and no lock but the one of the state.
+    #[inline]
+    pub(super) fn hit(&self, request: &Request, lane: LaneKey) -> Option<DevicePtr> {
+        let wanted = Wanted::new(request, lane);
+        let mut core = self.core.lock();
+        let ptr = core.take(&wanted)?;
+        core.stats.hits += 1;
+        Some(ptr)
+    }
+
+    /// Looks after a pool to which a block was given back. Where it was the last one that kept the memory of a pool without
+    /// graphs, the memory goes back too.
+    pub(super) fn after_give_back(self: &Arc<Self>, ptr: DevicePtr, given_back: GivenBack) {
+        if given_back.is_pending && self.common.reads_captured_order {
+            self.note_ends(ptr);
+        }
+        // A capture under way keeps the memory, and looks again when it ends.
+        if given_back.was_last && !self.holders.lock().need_memory() {
             // What still runs keeps it for now; a later call tries again.
             let _ = self.retire(Patience::Ask);
         }
-        Ok(())
     }
 
     /// Somebody needs the addresses to stay.

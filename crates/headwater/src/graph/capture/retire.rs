@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use headwater_driver::{CaptureStatus, DriverError, ErrorClass, Stream};
 
-use super::core::Half;
 use super::figures;
 use super::lanes::LaneKey;
 use super::private_pool::PrivatePool;
+use super::wanted::Half;
 use crate::capture_guard;
 use crate::error::AllocError;
 
@@ -38,7 +38,7 @@ impl PrivatePool {
             (holders.launched.clone(), holders.launched_unseen)
         };
         let (lanes, until) = {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
             (core.unfinished(), core.now())
         };
         let idle = small.is_empty() && large.is_empty();

@@ -39,20 +39,38 @@ impl Route {
 
     /// Whether it is the capture begun on `stream`, by this thread where that makes a difference.
     pub(super) fn is_capture_of(&self, stream: Stream) -> bool {
-        matches!(self.rule, Rule::Capture { origin, .. } if origin == LaneKey::new(stream, None))
+        matches!(self.rule, Rule::Capture { origin, .. } if origin.stream == stream && origin.is_within_reach())
+    }
+
+    fn captured(&self, stream: Stream, capture: u64) -> LaneKey {
+        LaneKey::new(stream, Some(Scope { route: self.number, capture }))
+    }
+
+    /// The lane of `stream`, where it is the one that the capture was begun on: that one is in its capture until it is ended, so
+    /// nobody is asked. Other streams are asked about every time. They too stay in a capture until it ends, but one that
+    /// was destroyed meanwhile may have given its name to a new stream that is in none.
+    #[inline]
+    fn lane_of_origin(&self, stream: Stream) -> Option<LaneKey> {
+        match self.rule {
+            Rule::Capture { origin, capture } if self.is_capture_of(stream) => {
+                Some(origin.inside(Scope { route: self.number, capture }))
+            }
+            _ => None,
+        }
     }
 
     /// The lane of `stream`, where the route is for it. `status` is asked at most once for all routes.
     fn lane(&self, stream: Stream, status: &mut Status<'_>) -> Result<Option<LaneKey>, AllocError> {
-        let number = self.number;
-        let captured = |capture| LaneKey::new(stream, Some(Scope { route: number, capture }));
+        let origin = self.lane_of_origin(stream);
+        if origin.is_some() {
+            return Ok(origin);
+        }
         match &self.rule {
-            // The captured stream itself is in its capture until that is ended: no need to ask.
-            Rule::Capture { capture, .. } if self.is_capture_of(stream) => Ok(Some(captured(*capture))),
             Rule::Capture { capture, .. } => {
-                Ok((status.of(stream)? == Some(*capture)).then(|| captured(*capture)))
+                Ok((status.of(stream)? == Some(*capture)).then(|| self.captured(stream, *capture)))
             }
             Rule::Caller(filter) if filter(stream) => {
+                let captured = |capture| self.captured(stream, capture);
                 Ok(Some(status.of(stream)?.map_or(LaneKey::new(stream, None), captured)))
             }
             Rule::Caller(_) => Ok(None),
@@ -109,8 +127,7 @@ impl Routes {
         driver: &dyn Driver,
         stream: Stream,
     ) -> Result<Option<Destination>, AllocError> {
-        // Acquire: who was told that a capture has begun sees its route.
-        if self.count.load(Ordering::Acquire) == 0 { Ok(None) } else { self.search(driver, stream) }
+        if self.is_empty() { Ok(None) } else { self.search(driver, stream) }
     }
 
     fn search(&self, driver: &dyn Driver, stream: Stream) -> Result<Option<Destination>, AllocError> {
@@ -122,6 +139,27 @@ impl Routes {
             }
         }
         Ok(None)
+    }
+
+    /// Calls `serve` with the newest route where it is a capture that was begun on `stream`: the usual case inside of a capture.
+    /// It needs neither the driver nor a caller's filter, so it happens under the lock, without references to list and route. The
+    /// state of a pool may be locked inside, nothing else.
+    #[inline]
+    pub(super) fn if_newest_begun_on<T>(
+        &self,
+        stream: Stream,
+        serve: impl FnOnce(&Route, LaneKey) -> Option<T>,
+    ) -> Option<T> {
+        let list = self.list.read();
+        let route = list.last()?;
+        serve(route, route.lane_of_origin(stream)?)
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        // Acquire: who was told that a capture has begun sees its route.
+        self.count.load(Ordering::Acquire) == 0
     }
 
     pub(super) fn list(&self) -> Arc<Vec<Arc<Route>>> {

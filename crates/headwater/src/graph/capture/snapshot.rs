@@ -4,8 +4,8 @@ use headwater_driver::DevicePtr;
 
 use super::PoolId;
 use super::allocator::GraphAllocator;
-use super::core::Half;
 use super::private_pool::PrivatePool;
+use super::wanted::Half;
 use crate::allocator::{BlockFacts, BlockState};
 
 /// A private pool at one moment.
