@@ -45,6 +45,8 @@ type Make = dyn Fn() -> Result<Arc<dyn Allocator>, AllocError> + Send + Sync;
 pub struct Contestant {
     name: String,
     make: Box<Make>,
+    /// The benchmarks it takes part in; all where empty.
+    only_in: Vec<String>,
 }
 
 impl Contestant {
@@ -53,7 +55,19 @@ impl Contestant {
         name: impl Into<String>,
         make: impl Fn() -> Result<Arc<dyn Allocator>, AllocError> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), make: Box::new(make) }
+        Self { name: name.into(), make: Box::new(make), only_in: Vec::new() }
+    }
+
+    /// The same, in these benchmarks only: for what the others are shown against, and is too slow for the rest.
+    #[must_use]
+    pub fn only_in(mut self, benches: &[&str]) -> Self {
+        self.only_in = benches.iter().map(|bench| (*bench).to_owned()).collect();
+        self
+    }
+
+    /// Whether it takes part in a benchmark.
+    pub(crate) fn takes_part_in(&self, bench: &str) -> bool {
+        self.only_in.is_empty() || self.only_in.iter().any(|only| only == bench)
     }
 
     /// Its name in the result.

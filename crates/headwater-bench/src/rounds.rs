@@ -50,6 +50,11 @@ impl Seen {
         self.rounds.push(ns);
     }
 
+    /// A single operation that somebody else timed, the clock's own cost taken off already.
+    pub(crate) fn note_single(&mut self, ns: u128) {
+        self.singles.push(u32::try_from(ns).unwrap_or(u32::MAX));
+    }
+
     /// Times single operations.
     pub(crate) fn singles<E>(
         &mut self,
@@ -71,8 +76,7 @@ impl Seen {
         for _ in 0..operations {
             let start = Instant::now();
             step()?;
-            let ns = start.elapsed().as_nanos().saturating_sub(clock_ns) / operations_a_step;
-            self.singles.push(u32::try_from(ns).unwrap_or(u32::MAX));
+            self.note_single(start.elapsed().as_nanos().saturating_sub(clock_ns) / operations_a_step);
         }
         Ok(())
     }
@@ -103,7 +107,7 @@ impl Seen {
 }
 
 /// What two readings of the clock with nothing between them are apart, at least.
-fn clock_ns() -> u128 {
+pub(crate) fn clock_ns() -> u128 {
     let reading = |_| {
         let start = Instant::now();
         black_box(start.elapsed().as_nanos())

@@ -35,6 +35,36 @@ fn every_benchmark_reports_every_contestant_and_leaks_nothing() {
 }
 
 #[test]
+fn a_contestant_takes_part_where_it_was_asked_to() {
+    let sim = SimDriver::new();
+    let [direct, binned] = contestants(&sim);
+    let options = BenchOptions {
+        effort: Effort::Glance,
+        sizes: vec![4096],
+        only: vec!["pair".to_owned(), "seed_000".to_owned()],
+        ..BenchOptions::default()
+    };
+    let rows = headwater_bench::run(&[direct.only_in(&["seed_000"]), binned], &options, &mut |_| {}).unwrap();
+    let took_part = |allocator: &str, bench: &str| {
+        rows.iter().any(|row| row.allocator == allocator && row.bench.starts_with(bench))
+    };
+    assert!(took_part("binned", "pair") && took_part("binned", "seed_000"));
+    assert!(!took_part("direct", "pair") && took_part("direct", "seed_000"));
+}
+
+#[test]
+fn percentiles_are_there_where_single_operations_are_timed() {
+    let sim = SimDriver::new();
+    let options = BenchOptions { effort: Effort::Glance, threads: vec![1], ..BenchOptions::default() };
+    let rows = headwater_bench::run(&contestants(&sim)[1..], &options, &mut |_| {}).unwrap();
+    // A quick operation may take less than the clock can tell, a request that the driver serves may not.
+    for bench in ["miss", "seed_001_cold"] {
+        let row = rows.iter().find(|row| row.bench == bench).unwrap();
+        assert!(row.min > 0.0 && row.min <= row.p50 && row.p50 <= row.p99 && row.p99 <= row.p999, "{row}");
+    }
+}
+
+#[test]
 fn a_row_has_the_documented_keys() {
     let sim = SimDriver::new();
     let options = BenchOptions {

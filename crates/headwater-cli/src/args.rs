@@ -7,6 +7,7 @@ use headwater::DeviceChoice;
 use headwater_trace::replay::Policy;
 
 use crate::byte_size::ByteSize;
+use crate::commands::proofs::{Guest, Proof};
 
 /// GPU memory manager: replay what programs asked for, see where the memory went, check a device.
 #[derive(Debug, Parser)]
@@ -47,9 +48,31 @@ pub(crate) struct Common {
 pub(crate) struct DemoOptions {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Where to write the report
-    #[arg(short, long, default_value = "headwater-demo.html", value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    /// Where to write the report, a picture where FILE ends in .svg [default: headwater-demo.html, or headwater-tiers.html]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tiers: TiersOptions,
+}
+
+/// Options of `demo --tiers`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TiersOptions {
+    /// Show tiers instead: three times what the GPU space holds is worked through, with spill to host memory and disk
+    #[arg(long)]
+    pub(crate) tiers: bool,
+    /// What the GPU space holds, and the host space too: 32M or a number of bytes [default: 32M]
+    #[arg(long, value_name = "BYTES", requires = "tiers")]
+    pub(crate) limit: Option<ByteSize>,
+    /// The folder for the spill file, which has no name in it [default: the temporary folder]
+    #[arg(long, value_name = "FOLDER", requires = "tiers")]
+    pub(crate) spill_to: Option<PathBuf>,
+    /// Serve Prometheus figures meanwhile at http://ADDRESS/metrics: a port is one of this machine alone
+    #[arg(long, value_name = "ADDRESS", requires = "tiers")]
+    pub(crate) metrics: Option<String>,
+    /// Go on serving them for so long afterwards
+    #[arg(long, value_name = "SECONDS", requires = "metrics", default_value_t = 0)]
+    pub(crate) serve_for: u64,
 }
 
 /// How traces are replayed.
@@ -85,6 +108,9 @@ pub(crate) struct ReplayOptions {
     /// Write live, allocated, active and reserved bytes over events: CSV, or JSON where FILE ends in .json
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
+    /// On a real device: also replay on the simulated one, and show each driver call's time beside the model's
+    #[arg(long)]
+    pub(crate) compare_model: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -112,6 +138,12 @@ pub(crate) struct ConformanceOptions {
     /// Where the random program comes from: the same seed, the same program
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Instead of the suites: show what is claimed of the paged backing; may be given several times
+    #[arg(long, value_name = "PROOF", value_delimiter = ',')]
+    pub(crate) prove: Vec<Proof>,
+    /// The other process of `--prove share`; started by the first one
+    #[arg(long, hide = true)]
+    pub(crate) guest: Option<Guest>,
 }
 
 #[derive(Clone, Debug, Args)]

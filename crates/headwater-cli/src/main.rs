@@ -3,6 +3,7 @@
 mod args;
 mod byte_size;
 mod commands;
+mod model_comparison;
 mod output;
 mod replaying;
 

@@ -155,7 +155,8 @@ fn reported_row(trace: &Trace, summed_live_bytes: u64) -> Option<Vec<String>> {
 fn policy_row(trace: &Trace, outcome: &Outcome) -> Vec<String> {
     let figures = &outcome.figures;
     let ran_out = if outcome.ran_out.is_some() { " (ran out)" } else { "" };
-    let driver_time = figures.modelled_driver_us.map(|us| match trace.header.reported.seconds {
+    let driver_us = figures.modelled_driver_us.or(figures.measured_driver_us);
+    let driver_time = driver_us.map(|us| match trace.header.reported.seconds {
         Some(seconds) if seconds > 0.0 => {
             format!("{:.1} ms ({} of the run)", us / 1e3, percent(us / 1e6 / seconds))
         }

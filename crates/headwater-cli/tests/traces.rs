@@ -10,7 +10,7 @@ use serde_json::Value;
 const MIB: u64 = 1 << 20;
 
 /// The keys of `replay --json`, as the design lists them.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "trace",
     "policy",
     "device",
@@ -20,6 +20,8 @@ const KEYS: [&str; 11] = [
     "fragmentation",
     "driver_calls",
     "modelled_driver_us",
+    "driver_us",
+    "measured_driver_us",
     "host_ns_per_event",
     "ooms",
 ];
@@ -90,7 +92,7 @@ fn bundled(name: &str) -> String {
 }
 
 #[test]
-fn replay_gives_one_object_a_line_with_exactly_the_keys_of_the_design() {
+fn replay_gives_one_object_a_line_with_the_keys_of_the_design_and_the_time_of_each_call() {
     let folder = Folder::new("keys");
     let trace = folder.small_trace();
     let text =

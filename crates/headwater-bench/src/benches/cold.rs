@@ -9,7 +9,7 @@ use headwater_driver::Stream;
 
 use super::{Ground, Streams};
 use crate::contestant::BenchError;
-use crate::rounds::Seen;
+use crate::rounds::{Seen, clock_ns};
 
 const BYTES: u64 = 16 << 20;
 
@@ -32,9 +32,12 @@ pub(super) fn miss(ground: &mut Ground<'_>) -> Result<(), BenchError> {
 
 fn from_nothing(allocator: &dyn Allocator, stream: Stream, seen: &mut Seen) -> Result<(), AllocError> {
     let mut blocks = Vec::with_capacity(REQUESTS);
+    let clock_ns = clock_ns();
     let clock = Instant::now();
     for _ in 0..REQUESTS {
+        let one = Instant::now();
         blocks.push(allocator.allocate(Request::new(BYTES, stream))?);
+        seen.note_single(one.elapsed().as_nanos().saturating_sub(clock_ns));
     }
     seen.note_round(clock.elapsed().as_nanos() as f64 / REQUESTS as f64);
     // SAFETY: nothing uses the blocks, and they are given back once.

@@ -1,5 +1,6 @@
 //! The work, one kind a file.
 
+mod capture;
 mod cold;
 mod mixed;
 mod pair;
@@ -15,14 +16,14 @@ use crate::row::Row;
 
 /// What every benchmark is given.
 pub(crate) struct Ground<'a> {
-    pub(crate) contestants: &'a [Contestant],
+    pub(crate) contestants: &'a [&'a Contestant],
     pub(crate) options: &'a BenchOptions,
     pub(crate) report: &'a mut dyn FnMut(Row),
 }
 
 type Bench = fn(&mut Ground<'_>) -> Result<(), BenchError>;
 
-const ALL: [(&str, Bench); 8] = [
+const ALL: [(&str, Bench); 9] = [
     ("pair", pair::run),
     ("mixed", mixed::run),
     ("threads", threads::run),
@@ -31,11 +32,18 @@ const ALL: [(&str, Bench); 8] = [
     ("miss", cold::miss),
     ("seed_001", seeds::pool_tables),
     ("seed_000", seeds::tensor_tables),
+    ("capture", capture::run),
 ];
 
 /// The names of the benchmarks, in the order in which they run. Some report rows under names that begin with theirs.
-pub const BENCHES: [&str; 8] =
-    [ALL[0].0, ALL[1].0, ALL[2].0, ALL[3].0, ALL[4].0, ALL[5].0, ALL[6].0, ALL[7].0];
+pub const BENCHES: [&str; ALL.len()] = {
+    let (mut names, mut place) = ([""; ALL.len()], 0);
+    while place < ALL.len() {
+        names[place] = ALL[place].0;
+        place += 1;
+    }
+    names
+};
 
 /// Runs the benchmarks that `options` names on all contestants, and tells `progress` of each row as it is there.
 ///
@@ -56,7 +64,9 @@ pub fn run(
     };
     for (name, bench) in ALL {
         if options.only.is_empty() || options.only.iter().any(|only| only == name) {
-            bench(&mut Ground { contestants, options, report: &mut report })?;
+            let contestants: Vec<&Contestant> =
+                contestants.iter().filter(|contestant| contestant.takes_part_in(name)).collect();
+            bench(&mut Ground { contestants: &contestants, options, report: &mut report })?;
         }
     }
     Ok(rows)

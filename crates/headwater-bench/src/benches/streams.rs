@@ -9,11 +9,11 @@ use headwater::{AllocError, Allocator, Request};
 use super::pair::pair;
 use super::{Ground, Streams};
 use crate::contestant::BenchError;
-use crate::rounds::Seen;
+use crate::rounds::{Seen, clock_ns};
 
 const BYTES: u64 = 64 << 10;
 
-/// How many blocks are announced in a round.
+/// How many blocks are announced in a round: one half together, the other one by one.
 const BLOCKS: usize = 1024;
 
 pub(super) fn record_stream(ground: &mut Ground<'_>) -> Result<(), BenchError> {
@@ -34,11 +34,18 @@ fn announce(allocator: &dyn Allocator, streams: &Streams<'_>, seen: &mut Seen) -
     let take = |_| allocator.allocate(Request::new(BYTES, streams.get(0)));
     let blocks = (0..BLOCKS).map(take).collect::<Result<Vec<_>, _>>()?;
     let user = streams.get(1);
+    let (together, one_by_one) = blocks.split_at(BLOCKS / 2);
     let clock = Instant::now();
-    for ptr in &blocks {
+    for ptr in together {
         allocator.record_stream(*ptr, user)?;
     }
-    seen.note_round(clock.elapsed().as_nanos() as f64 / BLOCKS as f64);
+    seen.note_round(clock.elapsed().as_nanos() as f64 / together.len() as f64);
+    let clock_ns = clock_ns();
+    for ptr in one_by_one {
+        let clock = Instant::now();
+        allocator.record_stream(*ptr, user)?;
+        seen.note_single(clock.elapsed().as_nanos().saturating_sub(clock_ns));
+    }
     // SAFETY: nothing uses the blocks, and they are given back once.
     blocks.iter().try_for_each(|ptr| unsafe { allocator.give_back(*ptr) })
 }

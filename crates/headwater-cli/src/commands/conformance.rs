@@ -1,4 +1,4 @@
-//! `headwater conformance`: the two suites, on a device of one's choice.
+//! `headwater conformance`: the two suites, on a device of one's choice; the proofs are in `proofs.rs`.
 
 use std::sync::Arc;
 
@@ -11,9 +11,16 @@ use headwater_sim::SimDriver;
 use serde_json::json;
 
 use crate::args::ConformanceOptions;
+use crate::commands::proofs;
 use crate::output::json_line;
 
 pub(crate) fn run(options: &ConformanceOptions) -> Result<()> {
+    if let Some(guest) = options.guest {
+        return proofs::visit(options, guest);
+    }
+    if !options.prove.is_empty() {
+        return proofs::run(options);
+    }
     let (opened, somebody_else) = open_twice(options)?;
     let json = options.common.json;
     if !json {

@@ -5,10 +5,12 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use headwater::DeviceChoice;
 use headwater_trace::Trace;
 use headwater_trace::replay::{Outcome, find_limit, timeline};
 
 use crate::args::ReplayOptions;
+use crate::model_comparison::print_comparison;
 use crate::replaying::{open_traces, print_json, print_table, run_one, spinner};
 
 pub(crate) fn run(options: &ReplayOptions) -> Result<()> {
@@ -45,6 +47,10 @@ fn replay_trace(options: &ReplayOptions, trace: &Trace) -> Result<Vec<Outcome>> 
         }
         if replaying.json {
             print_json(&outcome, limits_bytes.last().copied())?;
+        }
+        if options.compare_model {
+            let modelled = run_one(&replay, policy, trace, DeviceChoice::Sim)?;
+            print_comparison(&outcome.figures, &modelled.figures, replaying.json);
         }
         outcomes.push(outcome);
     }
